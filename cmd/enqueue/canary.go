@@ -19,7 +19,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// checkCanary refuses a canary where nothing could wait for it.
+// checkCanary refuses --canary together with flags under which no job could wait for the first ones.
 func (f *flags) checkCanary() error {
 	switch {
 	case !f.canaries:
@@ -34,12 +34,12 @@ func (f *flags) checkCanary() error {
 	return nil
 }
 
-// canaryDoor says at each gateway, before the first of its jobs, that only the first ones of the batch go ahead.
+// canaryDoor records at each gateway, before its first job, that only the first jobs of the batch go ahead.
 type canaryDoor struct {
 	door
 	src    jobSource
 	client redis.UniversalClient
-	books  map[string]*ledger.Books // of the gateways at which that was said
+	books  map[string]*ledger.Books // of the gateways where that is recorded
 }
 
 // Begin implements door.
@@ -69,13 +69,13 @@ func (d *canaryDoor) sendAhead(ctx context.Context, gateway string) error {
 	return err
 }
 
-// canaryStanding is how the first jobs of a batch stand at one gateway.
+// canaryStanding is the state of a batch's first jobs at one gateway.
 type canaryStanding struct {
 	Gateway string `json:"gateway"`
 	First   int64  `json:"first"`
 	Done    int64  `json:"done"`
 	State   string `json:"state"`
-	Waiting int64  `json:"waiting"` // jobs that are parked until the first are done
+	Waiting int64  `json:"waiting"` // jobs parked until the first ones are done
 	Why     string `json:"why,omitempty"`
 
 	goOn string
@@ -85,12 +85,12 @@ type canaryStanding struct {
 const (
 	canaryWaiting = "waiting" // the first jobs are not all done
 	canaryStopped = "stopped" // the batch has stopped itself
-	canaryOver    = "over"    // the rest goes in, or somebody has decided about the batch
+	canaryOver    = "over"    // the remaining jobs are admitted, or an operator has decided about the batch
 )
 
 type canaries []canaryStanding
 
-// standing looks how the first jobs stand.
+// standing reads the state of the first jobs at every gateway.
 func (d *canaryDoor) standing(ctx context.Context) (all canaries, err error) {
 	for _, gateway := range slices.Sorted(maps.Keys(d.books)) {
 		var b record.Batch
@@ -113,7 +113,7 @@ func (d *canaryDoor) standing(ctx context.Context) (all canaries, err error) {
 	return all, nil
 }
 
-// remark says what waits for what. It says whether there was anything to say.
+// remark writes which jobs wait for which, and reports whether it wrote anything.
 func (c canaries) remark(out io.Writer, batch string) (said bool) {
 	for _, s := range c {
 		if s.State == canaryWaiting && s.Waiting > 0 {
@@ -124,7 +124,7 @@ func (c canaries) remark(out io.Writer, batch string) (said bool) {
 	return said
 }
 
-// verdict is the error of the gateways at which the batch has stopped itself.
+// verdict returns an error that names the gateways at which the batch has stopped itself.
 func (c canaries) verdict(batch string) (err error) {
 	for _, s := range c {
 		if s.State == canaryStopped {

@@ -6,9 +6,9 @@ import (
 	"spillway/internal/producer"
 )
 
-const openBytes = 16 << 20 // of all the chunks that are not full yet, over all gateways
+const openBytes = 16 << 20 // limit on all incomplete chunks together, over all gateways
 
-// chunk is jobs of one gateway, in the order of the file.
+// chunk holds jobs of one gateway, in file order.
 type chunk struct {
 	gateway string
 	jobs    []job.Job
@@ -16,19 +16,19 @@ type chunk struct {
 	bytes   int
 }
 
-// origin is where a job came from.
+// origin is where a job came from in the input.
 type origin struct {
 	number int
 	raw    []byte
 }
 
-// chunks are those that are not full yet, in the order in which they were begun.
+// chunks holds the incomplete chunks, oldest first.
 type chunks struct {
 	open  []chunk
 	bytes int
 }
 
-// add adds a line's job and returns the chunks that are ready now.
+// add adds a line's job and returns the chunks that are now ready.
 func (c *chunks) add(l producer.Line) []chunk {
 	i := c.find(l.Job.Gateway)
 	ch := &c.open[i]
@@ -58,7 +58,7 @@ func (c *chunks) find(gateway string) int {
 	return len(c.open) - 1
 }
 
-// all returns the chunks there are and begins a new one.
+// all returns every chunk and starts over.
 func (c *chunks) all() []chunk {
 	ready := c.open
 	c.open, c.bytes = nil, 0

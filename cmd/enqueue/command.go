@@ -17,7 +17,7 @@ import (
 
 const (
 	name = "enqueue"
-	// patience is how long Redis may be away before enqueue gives up.
+	// patience is how long Redis may be unreachable before enqueue gives up.
 	patience = 30 * time.Second
 )
 
@@ -33,30 +33,30 @@ type flags struct {
 	show                     int
 	onFull                   string
 	at, expires              string
-	why                      string // of a replacement
-	from, query, idColumn    string // of a PostgreSQL
+	why                      string // for --replace
+	from, query, idColumn    string // for a PostgreSQL source
 	outbox                   string
 	follow                   bool
-	canary                   int64 // how many jobs go first; 0: none do
+	canary                   int64 // how many jobs go first; 0: no canary
 	dryRun, replace, yes     bool
-	withoutAmount            bool // a replacement may take away an amount
+	withoutAmount            bool // a replacement may remove an amount
 	rejects                  string
 	expectCount, expectSum   string
 	patience                 time.Duration
 	expectsCount, expectsSum bool
-	canaries                 bool // canary is given
+	canaries                 bool // --canary was given
 }
 
-// options is the command line understood.
+// options is the parsed command line.
 type options struct {
 	flags
 	mode  admission.Mode
 	read  producer.Options
-	count *big.Int // --expect-count; nil without
-	// unasked says that a replacement is a dry run, as there is nobody to ask.
+	count *big.Int // --expect-count; nil if not given
+	// unasked makes a replacement a dry run, because there is no terminal to confirm it.
 	unasked bool
-	sum     *big.Int    // --expect-sum of one currency; nil without
-	sums    job.Amounts // --expect-sum by currency; nil without
+	sum     *big.Int    // --expect-sum of one currency; nil if not given
+	sums    job.Amounts // --expect-sum by currency; nil if not given
 }
 
 const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission. It
@@ -133,7 +133,7 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			who, _ := cli.WhoAmI() // where nobody knows, nobody is written down
+			who, _ := cli.WhoAmI() // without a known user, nobody is recorded
 			return run(roles.With(cmd.Context(), roles.Identity{Name: who, Proof: roles.ByRedis}), s, opt)
 		},
 	}
@@ -143,7 +143,7 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 	return cmd
 }
 
-// noArgs refuses what a pattern of the shell makes of several files.
+// noArgs rejects the extra arguments that a shell pattern produces when it matches several files.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -235,7 +235,7 @@ func (f *flags) understand(now time.Time) (options, error) {
 	return o, f.understandTotals(&o)
 }
 
-// understandTotals reads the control totals.
+// understandTotals parses the control totals.
 func (f *flags) understandTotals(o *options) (err error) {
 	if o.count, err = wholeFlag("expect-count", f.expectCount, f.expectsCount); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (f *flags) understandTotals(o *options) (err error) {
 	return err
 }
 
-// sumsFlag reads sums by currency, each in units of its currency.
+// sumsFlag parses sums by currency, each in units of its currency.
 func sumsFlag(text string) (job.Amounts, error) {
 	const hint = "write each currency once, with its sum in its own units: EUR=9635.86,JPY=1050"
 	sums := job.Amounts{}

@@ -16,7 +16,7 @@ import (
 	"spillway/internal/producer"
 )
 
-// checkCards refuses names that hold a card number: they are kept, logged and shown.
+// checkCards refuses names that contain a card number: names are stored, logged and shown.
 func (f *flags) checkCards() error {
 	for _, named := range []struct{ flag, text string }{{"-f", f.file}, {"--rejects", f.rejects}, {"--batch", f.batch}, {"--why", f.why}} {
 		if pan.ContainsString(named.text) {
@@ -26,7 +26,7 @@ func (f *flags) checkCards() error {
 	return nil
 }
 
-// checkFrom refuses what does not go with --from, and without it.
+// checkFrom refuses flags that conflict with --from or require it.
 func (f *flags) checkFrom(o *options) error {
 	with := func(what string, given bool, hint string) error {
 		if given {
@@ -57,7 +57,8 @@ func (f *flags) checkFrom(o *options) error {
 		with("--format, --separator and --encoding", f.format != "" || f.separator != "" || f.encoding != "" && f.encoding != producer.UTF8, "leave them out: rows have a form of their own"))
 }
 
-// open opens what is read: a file, standard input, or rows. The outbox is there where its rows are taken over.
+// open opens the source: a file, standard input, or database rows. The Outbox is nil unless rows are taken over
+// from one.
 func (o *options) open(ctx context.Context, s cli.Streams) (*input, *postgres.Outbox, error) {
 	if o.from == "" {
 		in, err := openInput(s, o.file)
@@ -89,14 +90,14 @@ func (o *options) open(ctx context.Context, s cli.Streams) (*input, *postgres.Ou
 }
 
 const (
-	// rowsAtATime is how many rows of an outbox are locked at a time.
+	// rowsAtATime is how many rows of an outbox are locked at once.
 	rowsAtATime = 1000
-	// outboxEvery is how often an outbox without new rows is looked at.
+	// outboxEvery is how often to poll an outbox that has no new rows.
 	outboxEvery = 500 * time.Millisecond
 )
 
-// takeOver takes over the rows of an outbox, some at a time: what has become of them is marked in the transaction that has locked them. Killed in between, it marks nothing, and the
-// next one hears that the jobs are known.
+// takeOver admits the rows of an outbox in groups. Each group's results are marked in the transaction that
+// locked the rows. A process killed in between marks nothing; the next one finds that the jobs are known.
 func takeOver(ctx context.Context, src jobSource, d door, t *tally) error {
 	for {
 		n, err := src.outbox.Take(ctx, rowsAtATime, func(rows []postgres.Row) error {
@@ -106,12 +107,12 @@ func takeOver(ctx context.Context, src jobSource, d door, t *tally) error {
 			}
 			src.in.r = &lines
 			t.under(&takenRows{rows})
-			defer t.under(nil) // what still reads says nothing of these rows any more
+			defer t.under(nil) // later reads no longer concern these rows
 			return flow(ctx, src, d, t)
 		})
 		switch {
 		case ctx.Err() != nil && src.opt.follow:
-			return nil // that is how it ends
+			return nil // the normal way to stop
 		case err != nil:
 			return err
 		case n > 0:
@@ -126,14 +127,15 @@ func takeOver(ctx context.Context, src jobSource, d door, t *tally) error {
 	}
 }
 
-// under says which rows of an outbox are under way.
+// under sets the outbox rows that are in flight.
 func (t *tally) under(rows *takenRows) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rows = rows
 }
 
-// takenRows are the rows of an outbox that are under way; a line's number, from 1, says which. The nil *takenRows is none.
+// takenRows holds the outbox rows that are in flight, indexed by line number, from 1. A nil *takenRows holds
+// none.
 type takenRows struct{ rows []postgres.Row }
 
 func (r *takenRows) row(line int) *postgres.Row {
@@ -145,7 +147,7 @@ func (r *takenRows) row(line int) *postgres.Row {
 
 func (r *takenRows) refuse(line int, why error) { r.row(line).Refused = why.Error() }
 
-// answered notes what became of a row. One that found no room, or that has no answer, stays as it is.
+// answered records what became of a row. A row that found no room, or that has no answer, is left unchanged.
 func (r *takenRows) answered(line int, a admission.Answer) {
 	switch {
 	case a.Outcome == job.Enqueued, a.Outcome == job.ParkedNow, a.Outcome == job.Duplicate:
@@ -155,7 +157,7 @@ func (r *takenRows) answered(line int, a admission.Answer) {
 	}
 }
 
-// id is that of a row, as far as it has one.
+// id returns the id of a row, or what there is of it.
 func (r *takenRows) id(line int) string {
 	var job struct{ ID json.RawMessage }
 	if r == nil || json.Unmarshal(r.row(line).Line, &job) != nil {

@@ -11,14 +11,14 @@ import (
 	"spillway/internal/cli"
 )
 
-// input is the billing file. It counts the bytes read, for the progress bar.
+// input is the source of jobs. It counts the bytes read, for the progress bar.
 type input struct {
 	path  string
 	r     io.Reader
-	unit  string   // what one line of it is called; empty: line
-	close func()   // nil: file is all there is to close
-	file  *os.File // nil where standard input is not a file
-	start int64    // where in file the jobs begin
+	unit  string   // what one entry is called in messages; empty: line
+	close func()   // nil: only file needs closing
+	file  *os.File // nil if standard input is not a file
+	start int64    // offset in file at which the jobs begin
 	read  atomic.Int64
 }
 
@@ -45,7 +45,7 @@ func (in *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the file, and what else was opened.
+// Close closes the file and anything else that was opened.
 func (in *input) Close() {
 	if in.file != nil {
 		_ = in.file.Close()
@@ -55,7 +55,7 @@ func (in *input) Close() {
 	}
 }
 
-// size is how many bytes there are to read, or 0 if nobody knows.
+// size returns how many bytes there are to read, or 0 if that is unknown.
 func (in *input) size() int64 {
 	if in.file == nil {
 		return 0
@@ -67,8 +67,8 @@ func (in *input) size() int64 {
 	return info.Size() - in.start
 }
 
-// twice makes sure that the input can be read a second time: a pipe is copied to a temporary file that has no name any
-// more, so that it is gone with the process.
+// twice makes sure that the input can be read a second time. It copies a pipe to a temporary file that is
+// already unlinked, so that it disappears with the process.
 func (in *input) twice() error {
 	if in.file != nil {
 		at, err := in.file.Seek(0, io.SeekCurrent)
@@ -95,7 +95,7 @@ func (in *input) twice() error {
 var errChanged = errors.New("the file was changed while it was looked through first: nothing of it was taken in; " +
 	"run again once it is complete")
 
-// again goes back to the start. It fails where the file is not what it was at the time of the first look.
+// again rewinds to the start. It fails if the file has changed since seen.
 func (in *input) again(seen time.Time) error {
 	now, err := in.changed()
 	if err != nil {
@@ -107,7 +107,7 @@ func (in *input) again(seen time.Time) error {
 	if _, err := in.file.Seek(in.start, io.SeekStart); err != nil {
 		return fmt.Errorf("reading %s again: %w", in.path, err)
 	}
-	// What is appended from now on was not checked.
+	// Whatever is appended from now on has not been checked.
 	in.r = io.LimitReader(in.file, in.read.Load())
 	in.read.Store(0)
 	return nil

@@ -1,4 +1,4 @@
-// Enqueue reads a billing file and hands its jobs to admission: the producer's side of the dispatcher.
+// Enqueue reads a billing file and submits its jobs for admission. It is the producer's side of the dispatcher.
 package main
 
 import (

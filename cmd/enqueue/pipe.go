@@ -8,22 +8,22 @@ import (
 	"spillway/internal/job"
 )
 
-// pipe puts chunks before a door, in order. Where the door answers later, as one does that parks what has no room, the next chunk is on its way before the
-// one before is answered.
+// pipe submits chunks to a door, in order. If the door answers later, as it does when it parks jobs that find
+// no room, the next chunk is sent before the previous one is answered.
 type pipe struct {
 	door  door
 	tally *tally
-	last  *sent // on its way; nil: none is
+	last  *sent // in flight; nil: none
 }
 
-// sent is a chunk on its way.
+// sent is a chunk in flight.
 type sent struct {
 	chunk
 	passage *admission.Passage
 	begun   time.Time
 }
 
-// put puts a chunk before the door, waits for the answers to the one before, and counts them.
+// put submits a chunk, waits for the answers to the previous one, and counts them.
 func (p *pipe) put(ctx context.Context, c chunk) error {
 	begun := time.Now()
 	next := &sent{c, p.door.Begin(ctx, c.gateway, c.jobs, p.tally.opt.mode), begun}
@@ -39,7 +39,8 @@ func (p *pipe) put(ctx context.Context, c chunk) error {
 	return also(err, p.wait(ctx))
 }
 
-// over closes when the chunk on its way has been answered. Nil where none is.
+// over returns a channel that closes when the chunk in flight has been answered. It is nil if no chunk is in
+// flight.
 func (p *pipe) over() <-chan struct{} {
 	if p.last == nil {
 		return nil
@@ -47,7 +48,7 @@ func (p *pipe) over() <-chan struct{} {
 	return p.last.passage.Over()
 }
 
-// wait waits for the answers to the chunk on its way, and counts them.
+// wait waits for the answers to the chunk in flight, and counts them.
 func (p *pipe) wait(ctx context.Context) error {
 	s := p.last
 	if s == nil {

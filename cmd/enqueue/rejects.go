@@ -10,19 +10,20 @@ import (
 	"spillway/internal/pan"
 )
 
-// rejects is the file of --rejects. The nil *rejects takes everything and keeps nothing.
+// rejects writes the file of --rejects. A nil *rejects accepts every line and drops it.
 type rejects struct {
 	out    cli.Output
 	w      *bufio.Writer
-	header []byte // of a CSV file: goes first, so that the file can be enqueued
+	header []byte // of a CSV file: written first, so that the rejects can be enqueued again
 	begun  bool
-	failed bool // it could not be written, and that was said
+	failed bool // a write failed, and the error was reported
 }
 
-// lost says that the rejects are not all in the file.
+// lost reports whether some rejects are missing from the file.
 func (r *rejects) lost() bool { return r != nil && r.failed }
 
-// openRejects looks whether the file can be written, and leaves it alone: a command that fails early leaves the last run's rejects.
+// openRejects checks that the file can be written, without changing it: a command that fails early keeps the
+// last run's rejects.
 func openRejects(path string, in *input) (*rejects, error) {
 	if path == "" {
 		return nil, nil
@@ -31,7 +32,7 @@ func openRejects(path string, in *input) (*rejects, error) {
 	return r, r.out.Check()
 }
 
-// begin makes the file, once.
+// begin creates the file, once.
 func (r *rejects) begin() error {
 	if r.begun {
 		return nil
@@ -45,7 +46,7 @@ func (r *rejects) begin() error {
 	return nil
 }
 
-// add writes one line as it was read, and the rest of it.
+// add writes one line as it was read, followed by rest.
 func (r *rejects) add(raw []byte, rest io.Reader) error {
 	if r == nil {
 		return nil
@@ -62,7 +63,7 @@ func (r *rejects) add(raw []byte, rest io.Reader) error {
 	return r.line(raw, rest)
 }
 
-// line writes a line and its line end, where the last line of a file had none.
+// line writes a line, and adds the line end that the last line of a file may lack.
 func (r *rejects) line(raw []byte, rest io.Reader) error {
 	last := lastByte{w: r.w}
 	if _, err := last.Write(raw); err != nil {
@@ -95,14 +96,14 @@ func (l *lastByte) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// close writes what is left. A run that went through and rejected nothing leaves an empty file.
+// close flushes the file. A run that completed and rejected nothing leaves an empty file.
 func (r *rejects) close(wentThrough bool) error {
 	if r == nil {
 		return nil
 	}
 	if r.failed {
 		if r.out.File != nil {
-			_ = r.out.File.Close() // what became of it was said
+			_ = r.out.File.Close() // the write error was reported
 		}
 		return nil
 	}

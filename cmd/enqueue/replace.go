@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// checkReplace refuses flags that --replace has no use for: it changes the payload alone.
+// checkReplace refuses flags that have no effect with --replace, which changes only the payload.
 func (f *flags) checkReplace() error {
 	if !f.replace && f.why != "" {
 		return cli.Usage("leave it out, or add --replace", "--why says why jobs get another payload, with --replace")
@@ -28,7 +28,7 @@ func (f *flags) checkReplace() error {
 	return nil
 }
 
-// replaceDoor gives parked jobs another payload and takes them in again through admission.
+// replaceDoor gives parked jobs a new payload and admits them again.
 type replaceDoor struct{ *desk.Replacement }
 
 // Begin implements door.

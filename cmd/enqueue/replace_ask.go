@@ -11,17 +11,17 @@ import (
 	"spillway/internal/job"
 )
 
-// moneyText is "EUR 10.50, 2 jobs without an amount"; "no money" where there is none.
+// moneyText returns "EUR 10.50, 2 jobs without an amount", or "no money" if there is none.
 func moneyText(money job.Amounts, without int64) string {
 	return cmp.Or(job.MoneyText(money, without), "no money")
 }
 
-// replacedText is "3 jobs: EUR 3.00 → EUR 2.70".
+// replacedText returns "3 jobs: EUR 3.00 → EUR 2.70".
 func replacedText(r *desk.Replaced) string {
 	return fmt.Sprintf("%s: %s → %s", job.JobsText(r.Jobs), moneyText(r.Before, r.NoAmountBefore), moneyText(r.After, r.NoAmountAfter))
 }
 
-// lostText says loudly that jobs lose their amount; empty if none does.
+// lostText returns a warning that jobs lose their amount, or "" if none does.
 func lostText(r *desk.Replaced) string {
 	if r.Lost == 0 {
 		return ""
@@ -29,7 +29,7 @@ func lostText(r *desk.Replaced) string {
 	return fmt.Sprintf("warning: %s without the amount that could be read before", job.JobsText(int64(r.Lost)))
 }
 
-// askReplace shows what a replacement would change, and asks. It looks through the whole file first.
+// askReplace reads the whole file, shows what the replacement would change, and asks for confirmation.
 func askReplace(ctx context.Context, src jobSource, t *tally) (cli.Decision, error) {
 	if err := src.in.twice(); err != nil {
 		return cli.Declined, err

@@ -21,19 +21,20 @@ type report struct {
 	Duplicate int64 `json:"duplicate"`
 	Invalid   int64 `json:"invalid"`
 	Failed    int64 `json:"failed"`
-	// DuplicateAt is how many of the duplicates another gateway knows, by its name. Nil: none.
+	// DuplicateAt counts, by gateway name, the duplicates that are known at another gateway. Nil: none.
 	DuplicateAt map[string]int64 `json:"duplicate_at,omitempty"`
 
 	Seconds       float64 `json:"seconds"`
 	JobsPerSecond int64   `json:"jobs_per_second"`
 	DryRun        bool    `json:"dry_run,omitempty"`
 	Usable        *int64  `json:"usable,omitempty"`
-	// Amount and NoAmount are the money of a dry run's usable jobs; nil where no gateway of theirs has an amount.
+	// Amount and NoAmount are the money of a dry run's usable jobs. Both are nil if none of their gateways has
+	// an amount configured.
 	Amount   *job.Amounts `json:"amount,omitempty"`
 	NoAmount *int64       `json:"without_amount,omitempty"`
 	Control  *control     `json:"control,omitempty"`
 	Canary   canaries     `json:"canary,omitempty"`
-	// Show is the jobs that --show asks for.
+	// Show holds the jobs that --show asks for.
 	Show []shownJob `json:"show,omitempty"`
 	// Replaced is the money before and after a replacement of payloads.
 	Replaced *desk.Replaced `json:"replaced,omitempty"`
@@ -49,7 +50,7 @@ type control struct {
 	ExpectedSums  *job.Amounts `json:"expected_sums,omitempty"`
 }
 
-// counts is the report without its times. The caller holds the lock, or is alone.
+// counts returns the report without its times. The caller must hold the lock or have sole use of t.
 func (t *tally) counts() report {
 	jobs := t.read.Load()
 	r := report{Canary: t.canaries,
@@ -113,9 +114,9 @@ func (t *tally) text(r report, now time.Time) error {
 	return table.Flush()
 }
 
-// remark says on standard error what the numbers mean, unless -q.
+// remark explains the numbers on standard error, unless -q is given.
 func (t *tally) remark(r report) {
-	if r.Replaced != nil && lostText(r.Replaced) != "" { // also with -q
+	if r.Replaced != nil && lostText(r.Replaced) != "" { // shown even with -q
 		fmt.Fprintln(t.s.Say(), lostText(r.Replaced))
 	}
 	if t.opt.Quiet {
@@ -150,7 +151,7 @@ func (t *tally) remark(r report) {
 	}
 }
 
-// remarkReplaced says why jobs stay parked that have their new payload.
+// remarkReplaced explains why jobs with a new payload stay parked.
 func (t *tally) remarkReplaced(r report) {
 	if full := r.Parked - int64(r.Replaced.Paused+r.Replaced.Awaiting); full > 0 {
 		fmt.Fprintf(t.s.Say(), "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", full)

@@ -20,12 +20,13 @@ import (
 	"spillway/internal/tracing"
 )
 
-// door is what the jobs go through, as admission.Line. If it answers before Begin returns, the answers are counted before the next chunk begins.
+// door admits chunks of jobs, as admission.Line does. If Begin returns an answered passage, its answers are
+// counted before the next chunk begins.
 type door interface {
 	Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage
 }
 
-// run does one file.
+// run enqueues one file.
 //
 //	file → feeder ──chunks of one gateway──→ admitter → door
 //	          └──────── tally ←─────────────────┘  (counts, "line N: …", --rejects)
@@ -60,13 +61,13 @@ func run(ctx context.Context, s cli.Streams, o options) error {
 	}
 	defer end()
 	t := &tally{s: s, opt: o, in: in, rejects: rej}
-	if !o.replace { // there, jobs go on with the traces they have
+	if !o.replace { // replaced jobs keep their traces
 		t.traces = traces
 	}
 	return enqueue(ctx, jobSource{in: in, opt: o, cfg: cfg, traces: traces, outbox: box}, t)
 }
 
-// sayZones says which moments times without a zone were taken for.
+// sayZones prints how times without a zone were interpreted.
 func (o *options) sayZones(s cli.Streams) {
 	now := time.Now()
 	for _, taken := range []string{producer.ZoneTaken("--at", o.at, now), producer.ZoneTaken("--expires", o.expires, now)} {
@@ -76,7 +77,7 @@ func (o *options) sayZones(s cli.Streams) {
 	}
 }
 
-// serve tells the producer of the gateways. Where there is one alone, lines that name none are its own.
+// serve gives the producer the gateways. If there is only one, lines that name no gateway belong to it.
 func (o *options) serve(cfg *config.Config) error {
 	o.read.Gateways, o.read.Amount, o.read.Key, o.read.Open, o.read.Map = known(cfg), amounts(cfg, !o.withoutAmount), keys(cfg), opener(cfg), mapsOf(cfg)
 	o.read.RouteOf, o.read.ClassOf, o.read.Lanes, o.read.Cards = routes(cfg), classes(cfg), lanes(cfg), cards(cfg)
@@ -90,21 +91,21 @@ func (o *options) serve(cfg *config.Config) error {
 	return nil
 }
 
-// jobSource is what enqueue reads, and how.
+// jobSource is the input and how to read it.
 type jobSource struct {
 	in  *input
 	opt options
 	cfg *config.Config
-	// traces hears of the jobs taken in again; nil: nobody does.
+	// traces records the jobs that are admitted again; nil: not traced.
 	traces *tracing.Tracer
-	// outbox is where the rows of --outbox are taken over; nil: nowhere.
+	// outbox marks the rows of --outbox as taken over; nil: no outbox.
 	outbox *postgres.Outbox
 }
 
-// enqueue works and reports. Nothing is reported where the command or the file was not understood.
+// enqueue does the work and reports. It reports nothing if the command or the file could not be parsed.
 func enqueue(ctx context.Context, src jobSource, t *tally) error {
 	err := t.stopped(work(ctx, src, t))
-	err = errors.Join(err, t.close()) // rejects that are lost are a failure, whatever else is said of their lines
+	err = errors.Join(err, t.close()) // lost rejects are a failure, whatever became of their lines
 	if code := job.CodeOf(err); err != nil && (code == job.CodeUsage || code == job.CodeNotFound) {
 		return err
 	}
@@ -143,7 +144,7 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 	return err
 }
 
-// flow reads and admits until the file ends or something stops it.
+// flow reads and admits until the file ends or an error stops it.
 func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 	reading, stop := context.WithCancel(ctx)
 	defer stop()
@@ -158,7 +159,7 @@ func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 			return also(ctx.Err(), p.wait(ctx))
 		case failed := <-ended:
 			return also(failed, p.wait(ctx))
-		case <-p.over(): // the next chunk may be long in coming: what has failed is said now
+		case <-p.over(): // the next chunk may take long to arrive: report a failure now
 			err = p.wait(ctx)
 		case c := <-f.out:
 			err = p.put(ctx, c)
@@ -169,7 +170,7 @@ func flow(ctx context.Context, src jobSource, d door, t *tally) error {
 	}
 }
 
-// also adds another error to one, unless it says the same.
+// also joins other to err, unless both say the same.
 func also(err, other error) error {
 	switch {
 	case err == nil:
@@ -180,7 +181,7 @@ func also(err, other error) error {
 	return errors.Join(err, other)
 }
 
-// feeder reads the file and cuts it into chunks, while those before are admitted.
+// feeder reads the file and cuts it into chunks while earlier ones are admitted.
 type feeder struct {
 	ctx   context.Context
 	out   chan chunk
@@ -188,7 +189,7 @@ type feeder struct {
 	open  chunks
 }
 
-// feed reads to the end. What was read before the input broke goes in too.
+// feed reads to the end. Jobs read before an input error are admitted, too.
 func (f *feeder) feed(src jobSource) error {
 	r, err := producer.New(src.in, src.opt.read)
 	if err != nil {
@@ -219,7 +220,7 @@ func (f *feeder) feed(src jobSource) error {
 	}
 }
 
-// send hands chunks to the admitter. The channel has no buffer, so that nothing is left in it when feed ends.
+// send hands chunks to the admitter. The channel is unbuffered, so nothing is left in it when feed ends.
 func (f *feeder) send(ready []chunk) error {
 	for _, c := range ready {
 		select {
@@ -231,7 +232,8 @@ func (f *feeder) send(ready []chunk) error {
 	return nil
 }
 
-// load reads the configuration. Secrets of a gateway are not needed to enqueue; keys that seal payloads are, where payloads go in.
+// load reads the configuration. Enqueue does not need a gateway's secrets. It needs the keys that seal
+// payloads, if payloads are admitted.
 func load(o options) (*config.Config, error) {
 	cfg, err := config.Load(o.Config, config.Options{Payloads: !o.dryRun || o.replace})
 	if err != nil {
@@ -247,7 +249,7 @@ func load(o options) (*config.Config, error) {
 	return cfg, nil
 }
 
-// opener opens payloads that dlq export has sealed.
+// opener returns a function that opens payloads sealed by dlq export.
 func opener(cfg *config.Config) func(gateway, id string, sealed []byte) ([]byte, error) {
 	boxes := map[string]*seal.Box{}
 	for _, g := range cfg.Gateways {
@@ -256,7 +258,7 @@ func opener(cfg *config.Config) func(gateway, id string, sealed []byte) ([]byte,
 	return func(gateway, id string, sealed []byte) ([]byte, error) { return boxes[gateway].Open(id, sealed) }
 }
 
-// knows refuses a gateway of -g that is well named and not configured.
+// knows refuses a -g gateway whose name is valid but not configured.
 func knows(cfg *config.Config, gateway string) error {
 	if _, ok := cfg.Gateway(gateway); ok || job.CheckGateway(gateway) != nil {
 		return nil
@@ -264,7 +266,8 @@ func knows(cfg *config.Config, gateway string) error {
 	return dispatch.NoGateway(cfg, gateway)
 }
 
-// amounts tells the producer where a gateway's payloads have their money, and whether they must have some, where the configuration says so.
+// amounts returns where the money stands in a gateway's payloads. If required is set, it says also whether a
+// payload must have some, as configured.
 func amounts(cfg *config.Config, required bool) func(string) job.AmountRule {
 	return func(gateway string) job.AmountRule {
 		g, _ := cfg.Gateway(gateway)
@@ -274,7 +277,7 @@ func amounts(cfg *config.Config, required bool) func(string) job.AmountRule {
 	}
 }
 
-// keys tells the producer which ids a gateway's idempotency keys can't be made of; nil where they can be made of all.
+// keys returns a check for ids that can't be part of a gateway's idempotency key. It is nil if every id can.
 func keys(cfg *config.Config) func(gateway, id string) error {
 	if !slices.ContainsFunc(cfg.Gateways, func(g config.Gateway) bool { return g.Request.Key.Picky() }) {
 		return nil
@@ -285,7 +288,7 @@ func keys(cfg *config.Config) func(gateway, id string) error {
 	}
 }
 
-// routes tells the producer which route a job takes.
+// routes returns how to find the route of a job.
 func routes(cfg *config.Config) func(gateway, route string) (string, error) {
 	return func(gateway, route string) (string, error) {
 		g, _ := cfg.Gateway(gateway)
@@ -293,7 +296,7 @@ func routes(cfg *config.Config) func(gateway, route string) (string, error) {
 	}
 }
 
-// classes tells the producer which class a job has.
+// classes returns how to find the class of a job.
 func classes(cfg *config.Config) func(gateway, class string) (string, error) {
 	return func(gateway, class string) (string, error) {
 		g, _ := cfg.Gateway(gateway)
@@ -301,7 +304,7 @@ func classes(cfg *config.Config) func(gateway, class string) (string, error) {
 	}
 }
 
-// lanes tells the producer where jobs have their lane.
+// lanes returns how to find the lane key of a gateway.
 func lanes(cfg *config.Config) func(gateway string) *job.LaneKey {
 	return func(gateway string) *job.LaneKey {
 		g, _ := cfg.Gateway(gateway)
@@ -309,7 +312,7 @@ func lanes(cfg *config.Config) func(gateway string) *job.LaneKey {
 	}
 }
 
-// cards tells the producer what becomes of card numbers.
+// cards returns what to do with card numbers at a gateway.
 func cards(cfg *config.Config) func(string) job.CardRule {
 	return func(gateway string) job.CardRule {
 		g, _ := cfg.Gateway(gateway)
@@ -317,7 +320,7 @@ func cards(cfg *config.Config) func(string) job.CardRule {
 	}
 }
 
-// mapsOf tells the producer what makes a gateway's payloads; nil where no gateway has a map.
+// mapsOf returns the map that makes a gateway's payloads. It is nil if no gateway has a map.
 func mapsOf(cfg *config.Config) func(string) *job.Map {
 	if !slices.ContainsFunc(cfg.Gateways, func(g config.Gateway) bool { return g.Map != nil }) {
 		return nil
@@ -328,7 +331,7 @@ func mapsOf(cfg *config.Config) func(string) *job.Map {
 	}
 }
 
-// known tells the producer which gateways there are and what their limits can ever grant.
+// known returns whether a gateway is configured, and the highest cost that its limits can ever grant.
 func known(cfg *config.Config) func(string) (int64, bool) {
 	return func(gateway string) (int64, bool) {
 		g, ok := cfg.Gateway(gateway)

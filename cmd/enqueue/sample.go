@@ -16,22 +16,22 @@ import (
 type sample struct {
 	money job.Totals
 	jobs  []shownJob
-	of    map[string]int // how many of jobs are of a gateway
+	of    map[string]int // number of jobs by gateway
 }
 
-// counts says whether some of the jobs have money, or should have.
+// counts reports whether some of the jobs have money, or should have.
 func (s *sample) counts() bool { return len(s.money.Amount) > 0 || s.money.NoAmount > 0 }
 
-// shownJob is a job as it would be called.
+// shownJob is a job as it would be sent.
 type shownJob struct {
 	Gateway string          `json:"gateway"`
 	ID      string          `json:"id"`
 	Method  string          `json:"method"`
-	URL     string          `json:"url"`     // as it stands in the configuration: no variable is filled in
+	URL     string          `json:"url"`     // as configured: variables are not filled in
 	Payload json.RawMessage `json:"payload"` // without the fields that are not sent
 }
 
-// String is the job in two lines. What can't be printed in the payload is escaped, as JSON does.
+// String returns the job in two lines. Unprintable characters of the payload are escaped as in JSON.
 func (j shownJob) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: job %s: %s %s\n", j.Gateway, j.ID, j.Method, j.URL)
@@ -47,7 +47,8 @@ func (j shownJob) String() string {
 	return text.String()
 }
 
-// seen counts a job that was read. A dry run adds up its money, and keeps the first of each gateway to be shown.
+// seen counts a job that was read. A dry run adds up the money and keeps the first jobs of each gateway for
+// --show.
 func (t *tally) seen(src jobSource, j job.Job) {
 	t.read.Add(1)
 	if !src.opt.dryRun {

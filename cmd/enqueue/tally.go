@@ -22,12 +22,12 @@ import (
 
 const safeAgain = "that is safe, jobs that are in already are counted as duplicate"
 
-// tally counts what became of each line and says so. The feeder and the admitter share it.
+// tally counts what became of each line and prints faults. The feeder and the admitter share it.
 type tally struct {
 	s   cli.Streams
 	opt options
 	in  *input
-	// traces hears of the jobs taken in; nil: nobody does.
+	// traces records the jobs admitted; nil: not traced.
 	traces *tracing.Tracer
 
 	read atomic.Int64 // jobs read, without invalid lines
@@ -38,22 +38,22 @@ type tally struct {
 	enqueued  int64
 	parked    int64
 	duplicate int64
-	elsewhere map[string]int64 // those of the duplicates that other gateways know, by the gateway
-	conflicts int64            // invalid for their payload: they were read as jobs
+	elsewhere map[string]int64 // duplicates known at other gateways, by gateway
+	conflicts int64            // invalid because of the payload: these count as jobs read
 	bad       int64            // invalid as lines
-	full      error            // that there was no room; nil: there was so far
+	full      error            // the error about missing room; nil: there was room so far
 	control   *control
 	started   time.Time
-	fed       bool              // the lines have begun, and the control totals fitted
-	refused   bool              // the control totals did not fit
-	csv       bool              // the file seems to be CSV, and is read as NDJSON for want of a name or a flag that says so
-	declined  bool              // somebody was asked, and said no
+	fed       bool              // reading has begun, and the control totals matched
+	refused   bool              // the control totals did not match
+	csv       bool              // the file looks like CSV, but no name or flag says so: it is read as NDJSON
+	declined  bool              // the operator was asked and said no
 	sample    sample            // what a dry run has seen
-	faults    cli.Faults        // what was said of lines that can't be used
-	canaries  canaries          // how the jobs that go first stand; nil if none do
-	replacing *desk.Replacement // nil if no payloads are replaced
-	rows      *takenRows        // what becomes of the rows of an outbox that are under way; nil: there are none
-	closed    bool              // the feeder may still hang in a read when the report is written: it changes nothing any more
+	faults    cli.Faults        // the faults printed so far
+	canaries  canaries          // the state of the canary jobs; nil if there are none
+	replacing *desk.Replacement // nil unless payloads are replaced
+	rows      *takenRows        // the outbox rows in flight; nil: no outbox
+	closed    bool              // set when the report is written; a feeder that still hangs in a read changes nothing after it
 }
 
 func (t *tally) begin(now time.Time) {
@@ -61,7 +61,7 @@ func (t *tally) begin(now time.Time) {
 	t.progress = cli.NewProgress(t.s, cli.ProgressParams{What: name, Total: t.in.size(), Bytes: true, Quiet: t.opt.Quiet})
 }
 
-// header begins the lines. raw is the header row of a CSV file, or nil.
+// header is called before the first line. raw is the header row of a CSV file, or nil.
 func (t *tally) header(raw []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,7 +71,7 @@ func (t *tally) header(raw []byte) {
 	}
 }
 
-// invalidLine reports a line that is not a job, and reads the rest of one that is too long.
+// invalidLine reports a line that is not a job. It also reads the rest of an overlong line.
 func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,14 +99,14 @@ func (t *tally) invalidLine(l producer.Line, r *producer.Reader) error {
 	return nil
 }
 
-// fault says why a line can't be used, unless that was said of many.
+// fault prints why a line can't be used, up to the limit on printed faults.
 func (t *tally) fault(line int, why string) {
 	if t.faults.Add(why) {
 		t.say("%s: %s", t.place(line), why)
 	}
 }
 
-// place is how a line is called.
+// place returns how messages refer to a line.
 func (t *tally) place(line int) string {
 	if id := t.rows.id(line); id != "" {
 		return "row " + id
@@ -114,12 +114,12 @@ func (t *tally) place(line int) string {
 	return fmt.Sprintf("%s %d", cmp.Or(t.in.unit, "line"), line)
 }
 
-// looksLikeCSV says of a line that is not JSON that it may be the header row of a CSV file.
+// looksLikeCSV reports whether a line that is not JSON may be the header row of a CSV file.
 func looksLikeCSV(line []byte) bool {
 	return bytes.ContainsAny(line, ",;\t") && !bytes.ContainsAny(line, "{}[]")
 }
 
-// take counts the answers of a chunk; err is what kept it from having more.
+// take counts the answers of a chunk. err is why it has fewer answers than jobs; nil if it has all.
 func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
 	}
 	t.progress.Set(t.in.read.Load())
 	if err == nil && full != nil {
-		if t.full == nil { // two chunks may be told so
+		if t.full == nil { // two chunks may get this error
 			t.full = noRoom(c.gateway, full)
 		}
 		err = t.full
@@ -196,7 +196,7 @@ func (t *tally) say(format string, args ...any) {
 	fmt.Fprintf(t.s.Say(), format+"\n", args...)
 }
 
-// stopped ends the counting, and says of an error that cut the work short how far it got.
+// stopped ends the counting. To an error that stopped the run it adds how far the run got.
 func (t *tally) stopped(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,7 +218,7 @@ func (t *tally) stopped(err error) error {
 	return err
 }
 
-// cut adds to an error how far it got.
+// cut adds to an error how far the run got.
 func (t *tally) cut(e *job.Error) error {
 	c := t.counts()
 	far := "nothing had been taken in"
@@ -229,7 +229,7 @@ func (t *tally) cut(e *job.Error) error {
 	return &job.Error{Code: e.Code, Message: e.Message + "; " + far, Err: e.Err, Hint: "run the same again: " + safeAgain}
 }
 
-// verdict is what the lines that could not be used come to.
+// verdict returns the error for the lines that could not be used, or nil.
 func (t *tally) verdict() error {
 	c := t.counts()
 	if c.Invalid == 0 {

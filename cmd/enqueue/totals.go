@@ -17,27 +17,27 @@ import (
 	"spillway/internal/producer"
 )
 
-// shownFaults is how many lines that can't be used are shown when a file is refused.
+// shownFaults is how many unusable lines are printed when a file is refused.
 const shownFaults = 20
 
-// totals is what one look over the whole file found.
+// totals is the result of reading the whole file once.
 type totals struct {
 	src    jobSource
 	jobs   int64
 	bad    int64
 	faults []string
-	unsaid int64       // lines that can't be used and are not in faults
+	unsaid int64       // unusable lines that are not in faults
 	silent int64       // jobs whose amount can't be read
-	sums   job.Amounts // by currency; "" where none is configured
+	sums   job.Amounts // by currency; "" if none is configured
 }
 
-// checkTotals compares the file with --expect-count and --expect-sum, before anything of it goes in.
+// checkTotals compares the file with --expect-count and --expect-sum before anything is admitted.
 func checkTotals(ctx context.Context, src jobSource, t *tally) error {
 	if src.opt.count == nil && !src.opt.addsUp() {
 		return nil
 	}
 	found := &totals{src: src}
-	// The goroutine outlives a cancelled context only until its read returns, and the program ends then anyway.
+	// After a cancelled context, the goroutine lives only until its read returns; the program ends then anyway.
 	done := make(chan error, 1)
 	go func() { done <- found.look(ctx) }()
 	select {
@@ -58,10 +58,10 @@ func checkTotals(ctx context.Context, src jobSource, t *tally) error {
 	return nil
 }
 
-// addsUp says whether sums are expected.
+// addsUp reports whether sums are expected.
 func (o options) addsUp() bool { return o.sum != nil || o.sums != nil }
 
-// look reads the whole file and goes back to its start.
+// look reads the whole file and rewinds it.
 func (f *totals) look(ctx context.Context) error {
 	if err := f.src.in.twice(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (f *totals) fault(line int, err error) {
 	f.unsaid++
 }
 
-// control is what the report says of the totals.
+// control returns the totals for the report.
 func (f *totals) control() *control {
 	c := &control{Count: f.jobs, ExpectedCount: number(f.src.opt.count), ExpectedSum: number(f.src.opt.sum)}
 	if f.src.opt.sum != nil && len(f.sums) < 2 {
@@ -137,7 +137,7 @@ func (f *totals) control() *control {
 	return c
 }
 
-// sum is the one sum there is.
+// sum returns the only sum.
 func (f *totals) sum() *big.Int {
 	for _, s := range f.sums {
 		return s
@@ -181,7 +181,7 @@ func (f *totals) compare(t *tally) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	// Everything was read and nothing taken in.
+	// Everything was read and nothing admitted.
 	t.read.Store(f.jobs)
 	t.bad = f.bad
 	for _, line := range f.faults {

@@ -12,11 +12,11 @@ import (
 	"spillway/internal/tracing"
 )
 
-// flushTime bounds the sending of what is left of the traces at the end.
+// flushTime bounds the sending of the remaining traces at the end.
 const flushTime = 5 * time.Second
 
-// traced opens the traces that the environment asks for, and begins the span of this run, below the one that TRACEPARENT names. What it
-// returns at last ends both.
+// traced opens the tracing that the environment configures and starts the span of this run, as a child of the
+// one in TRACEPARENT. The returned function ends both.
 func traced(ctx context.Context, s cli.Streams) (context.Context, *tracing.Tracer, func(), error) {
 	traces, err := tracing.Open(ctx, "spillway-enqueue", os.Getenv, slog.New(slog.NewTextHandler(s.Err, nil)))
 	if err != nil || traces == nil {
@@ -27,6 +27,6 @@ func traced(ctx context.Context, s cli.Streams) (context.Context, *tracing.Trace
 		span.End()
 		flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 		defer cancel()
-		_ = traces.Close(flushing) // the handler of its errors has told
+		_ = traces.Close(flushing) // the error handler has reported it
 	}, nil
 }

@@ -13,8 +13,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// openDoor opens Redis and the door of every gateway; a dry run gets a door that leads nowhere. A Redis that would lose jobs gets none,
-// and of one that may, warn hears.
+// openDoor connects to Redis and opens the door of every gateway; a dry run gets a door that admits nothing. It
+// fails for a Redis that would lose jobs, and calls warn for one that may.
 func openDoor(ctx context.Context, src jobSource, warn func(format string, args ...any)) (door, func(), error) {
 	if src.opt.dryRun && !src.opt.replace {
 		return noDoor{}, func() {}, nil
@@ -62,7 +62,7 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 	return line, closeDoor, nil
 }
 
-// noDoor is the door of a dry run: it gives no answers.
+// noDoor is the door of a dry run. It gives no answers.
 type noDoor struct{}
 
 // Begin implements door.

@@ -1,5 +1,6 @@
-// Package admission is step 2 of 8: the only door into the queue. It checks each job, asks whether it is known already
-// and whether there is room, and says what became of it: all of that for a chunk of jobs in one step of the books.
+// Package admission is step 2 of 8: the only way into the queue. It checks each job, looks up whether the job
+// is known and whether there is room, and answers what became of it. A whole chunk of jobs is admitted in one
+// Redis script.
 package admission
 
 import (
@@ -15,62 +16,67 @@ import (
 	"spillway/internal/job"
 )
 
-// Mode says what happens to a job that admission has no room for.
+// Mode says what happens to a job for which there is no room.
 type Mode string
 
 // The modes.
 const (
-	Park Mode = "park" // park it as rejected; it goes in by itself when there is room
+	Park Mode = "park" // park it as rejected; it is admitted by itself once there is room
 	Wait Mode = "wait" // wait for room
-	Fail Mode = "fail" // leave it out and say so
+	Fail Mode = "fail" // leave it out and report it
 )
 
-// A chunk of jobs goes through the door in one step of Redis, which stalls everybody else for that long: callers keep it within these.
+// Limits on a chunk. One script call admits it, and Redis serves nobody else meanwhile. Callers keep within
+// them.
 const (
 	ChunkJobs  = 500
-	ChunkBytes = 2 << 20 // of the jobs as they were read
+	ChunkBytes = 2 << 20 // payload bytes as read
 )
 
 // Modes returns every mode.
 func Modes() []Mode { return []Mode{Park, Wait, Fail} }
 
-// Books take a chunk of jobs in, in one step.
+// Books admits a chunk of jobs in one step.
 type Books interface {
-	// Offer does what needs no Redis. jobs stay as they are.
+	// Offer prepares jobs without using Redis. It does not change them.
 	Offer(jobs []job.Newcomer) (job.Offer, error)
 }
 
-// Gateway is what the door knows of one gateway.
+// Gateway is what admission needs to know of one gateway.
 type Gateway struct {
 	Books   Books
-	MaxCost int64 // more than this can never be granted
-	// Key returns why the gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
+	MaxCost int64 // a higher cost can never be granted
+	// Key returns why the gateway would not accept the idempotency key of a job with that id, or nil. A nil Key
+	// accepts every id.
 	Key func(id string) error
-	// Route returns the route that a job takes which names this one, or none (empty), or why it can't. Nil: the gateway has no routes.
+	// Route returns the route of a job that names this one; empty means that it names none. Nil: the gateway
+	// has no routes.
 	Route func(name string) (string, error)
-	// Class returns the class of a job that names this one, or none (empty), as its record has it, or why it has none. Nil: the gateway has no classes.
+	// Class returns the class of a job that names this one, as it is stored in the record; empty means that it
+	// names none. Nil: the gateway has no classes.
 	Class func(name string) (string, error)
-	// Lane returns the lane of a job, or why it can't have it. Nil: the gateway has no lanes.
+	// Lane returns the lane of a job, or why it can't have one. Nil: the gateway has no lanes.
 	Lane func(j job.Job) (string, error)
-	// Money reads a payload's money as its record has it. Nil: the books read it themselves, if there is any.
+	// Money returns a payload's money as it is stored in the record. Nil: Books reads the money itself, if
+	// there is any.
 	Money func(payload []byte) string
-	// Keys are the keys of Redis that are read for a job on its way in, for messages. Nil: they are not named.
+	// Keys returns the Redis keys that admitting a job reads, for error messages. Nil: messages name no keys.
 	Keys func(j job.Job) []string
 }
 
-// Config says which gateways the door leads to.
+// Config configures a Door.
 type Config struct {
 	Gateways map[string]Gateway
-	// Digest tells payloads apart: equal for the same payload, however it is written.
+	// Digest returns a value that is equal for equal payloads, however they are written.
 	Digest func(json.RawMessage) string
-	// Away says whether an error means that Redis can't answer now and may later.
+	// Away reports whether an error means that Redis is unreachable for now.
 	Away func(error) bool
-	// Patience is how long to go on trying while Redis is away; zero means not at all.
+	// Patience is how long to retry while Redis is unreachable. Zero means no retries.
 	Patience time.Duration
 	Clock    clock.Clock
 }
 
-// Door is the way into the queues. Safe for concurrent use.
+// Door admits jobs into the queues. It is safe for concurrent use.
 type Door struct {
 	cfg   Config
 	lanes lanes
@@ -79,44 +85,46 @@ type Door struct {
 // New returns a door.
 func New(cfg Config) *Door { return &Door{cfg: cfg, lanes: lanes{door: rand.Text()}} }
 
-// Answer says what became of one job.
+// Answer is what became of one job.
 type Answer struct {
 	Outcome job.Admittance
-	// Err says what is wrong with a Conflict or with a job that can't be taken at all (Outcome is empty then).
+	// Err says what is wrong with a Conflict, or with a job that can't be admitted at all. In the second case
+	// Outcome is empty.
 	Err error
-	// RetryAfter is, for Full, when there may be room; zero if nobody knows, negative if never.
+	// RetryAfter is, for Full, when there may be room. Zero means unknown, negative means never.
 	RetryAfter time.Duration
-	// Room is what the offer of this job left. Nil where the books were not asked.
+	// Room is the room left after this job. Nil if Redis was not asked.
 	Room *job.Room
-	// KnownAt is, for a Duplicate or a Conflict, the other gateway that knows the job. Empty: its own does.
+	// KnownAt is, for a Duplicate or a Conflict, the other gateway that knows the job. Empty means the job's
+	// own gateway.
 	KnownAt string
 }
 
 const (
-	pollParked = 250 * time.Millisecond // while waiting behind parked jobs
-	maxWait    = time.Second            // between two tries for room: others may have given some back
-	awayFirst  = 100 * time.Millisecond // first wait while Redis is away; doubles up to awayMax
+	pollParked = 250 * time.Millisecond // poll interval while waiting behind parked jobs
+	maxWait    = time.Second            // longest pause between two tries for room: other jobs may have given some back
+	awayFirst  = 100 * time.Millisecond // first pause while Redis is unreachable; doubles up to awayMax
 	awayMax    = 2 * time.Second
 )
 
-// Admit takes jobs of one gateway in, in order, one answer each. The error is not nil only if Redis stayed away
-// (coded unavailable) or ctx ended; jobs without an answer (empty Outcome and Err) have then not been taken, or may
-// have been: offering them again is safe.
+// Admit admits jobs of one gateway, in order, and returns one answer each. The error is non-nil only if Redis
+// stayed unreachable (code unavailable) or ctx ended. Jobs without an answer (empty Outcome and Err) may then
+// have been admitted or not; submitting them again is safe.
 func (d *Door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode Mode) ([]Answer, error) {
 	return d.prepare(gateway, jobs).admit(ctx, mode)
 }
 
-// prepared are jobs of one gateway, looked at and ready to be offered once.
+// prepared holds checked jobs of one gateway, to be offered once.
 type prepared struct {
 	door    *Door
 	to      Gateway
 	answers []Answer
 	left    entries
-	offer   job.Offer // of what is left
+	offer   job.Offer // for the jobs that are left
 	err     error
 }
 
-// prepare does all of Admit that needs no Redis.
+// prepare does the part of Admit that needs no Redis.
 func (d *Door) prepare(gateway string, jobs []job.Job) *prepared {
 	g, ok := d.cfg.Gateways[gateway]
 	if !ok {
@@ -128,7 +136,7 @@ func (d *Door) prepare(gateway string, jobs []job.Job) *prepared {
 	return p
 }
 
-// ready makes what is left ready to be offered.
+// ready prepares the offer of the jobs that are left.
 func (p *prepared) ready() {
 	if len(p.left.jobs) == 0 {
 		return
@@ -138,7 +146,7 @@ func (p *prepared) ready() {
 	}
 }
 
-// admit offers them, as Door.Admit does.
+// admit offers the jobs, as Door.Admit does.
 func (p *prepared) admit(ctx context.Context, mode Mode) ([]Answer, error) {
 	if p.door == nil {
 		return nil, p.err
@@ -168,7 +176,7 @@ func (p *prepared) admit(ctx context.Context, mode Mode) ([]Answer, error) {
 	return p.answers, nil
 }
 
-// entries are jobs and their places in the answers.
+// entries holds jobs and their indices in the answers.
 type entries struct {
 	at   []int
 	jobs []job.Newcomer
@@ -207,7 +215,7 @@ func (d *Door) check(g Gateway, jobs []job.Job, answers []Answer) entries {
 	return left
 }
 
-// CheckJob returns why a job can't be taken in, or nil.
+// CheckJob returns why a job can't be admitted, or nil.
 func CheckJob(j job.Job, maxCost int64) error {
 	if err := job.CheckID(j.ID); err != nil {
 		return err
@@ -221,8 +229,8 @@ func CheckJob(j job.Job, maxCost int64) error {
 	return nil
 }
 
-// put puts an offer before the books, and tries again while Redis is away: with the same ticket, so that jobs which were taken in
-// when an answer was lost are not taken for known ones.
+// put submits an offer and retries while Redis is unreachable. Every try uses the same ticket, so that jobs
+// admitted by a try whose reply was lost are not answered as duplicates.
 func (d *Door) put(ctx context.Context, offer job.Offer, ticket job.Ticket, mode Mode) ([]job.Admittance, job.Room, error) {
 	start, wait := d.cfg.Clock.Now(), awayFirst
 	for {
@@ -247,7 +255,7 @@ func (d *Door) put(ctx context.Context, offer job.Offer, ticket job.Ticket, mode
 	}
 }
 
-// conflict says that an id has another payload already, at another gateway if one is named.
+// conflict returns the error for an id that exists with another payload, at another gateway if at is not empty.
 func conflict(at string) error {
 	if at != "" {
 		at = " at gateway " + at
@@ -259,7 +267,8 @@ var errKeyTaken = errors.New("this id is an idempotency key that a replay of ano
 
 var errElsewhere = errors.New("this id is known with another route or lane of the gateway: the first one stands; give this job an id of its own")
 
-// damaged says of a job which of its keys may be the one that something else wrote to.
+// damaged returns the error for a job one of whose keys may have been overwritten by another program. It names
+// the keys.
 func (g Gateway) damaged(j job.Job) error {
 	var named string
 	if g.Keys != nil {
@@ -269,7 +278,7 @@ func (g Gateway) damaged(j job.Job) error {
 		"whether the id was paid before, move the key away with RENAME, and send the job again", named)
 }
 
-// note writes down what the books answered on what was left.
+// note records the answers for the jobs that were left.
 func (p *prepared) note(got []job.Admittance, room job.Room) {
 	for i, at := range p.left.at {
 		a := Answer{Outcome: got[i], Room: &room, KnownAt: room.Elsewhere[i]}
@@ -289,7 +298,8 @@ func (p *prepared) note(got []job.Admittance, room job.Room) {
 	}
 }
 
-// still are those that are offered once more: those that another gateway was taking in, and where room is waited for those for which there was none.
+// still returns the jobs to be offered again: those that another gateway was admitting and, if the mode waits
+// for room, those that found none.
 func (e entries) still(answers []Answer, mode Mode) (still entries) {
 	for i, at := range e.at {
 		if o := answers[at].Outcome; o == job.Claimed || o == job.Full && mode == Wait {
@@ -299,7 +309,7 @@ func (e entries) still(answers []Answer, mode Mode) (still entries) {
 	return still
 }
 
-// forget takes back the answers of jobs that never got in.
+// forget clears the answers of jobs that were never admitted.
 func forget(left entries, answers []Answer) []Answer {
 	for _, at := range left.at {
 		answers[at] = Answer{}

@@ -7,21 +7,22 @@ import (
 	"spillway/internal/job"
 )
 
-// lane is what one caller of Admit makes its offers in, one after the other.
+// lane numbers the offers of one caller of Admit, which come one after the other.
 type lane struct {
 	name   string
 	offers int64
 }
 
-// ticket returns the ticket of the lane's next offer.
+// ticket returns the ticket of the next offer.
 func (l *lane) ticket() job.Ticket {
 	l.offers++
 	return job.Ticket{Lane: l.name, Number: l.offers}
 }
 
-// lanes are those of one door: as many as callers were ever in it at once, so that the books keep few answers.
+// lanes is the pool of a door's lanes. It holds as many as there were ever concurrent callers, so that Redis
+// stores few replies.
 type lanes struct {
-	door string // unlike any other door's
+	door string // unique to this door
 
 	mu   sync.Mutex
 	free []*lane

@@ -7,57 +7,59 @@ import (
 	"spillway/internal/job"
 )
 
-// Line is the offers of one caller, in their order. With Park the next one may be on its way before the one before is answered, so that
-// Redis need not wait for it: the books turn away what has overtaken the offer that it is to come behind. Not safe for concurrent use.
+// Line submits the offers of one caller, in order. With Park, the next offer may be in flight before the
+// previous one is answered, so that Redis is never idle between them: an offer that arrives ahead of the one it
+// must follow is turned away. A Line is not safe for concurrent use.
 type Line struct {
 	door  *Door
-	lanes [2]*lane // in turn: of each the last answer is kept
+	lanes [2]*lane // used in turn: the last reply of each is stored
 	turn  int
 	last  *Passage
 }
 
-// Passage is one offer on its way.
+// Passage is one offer in flight.
 type Passage struct {
 	books  Books
 	ticket job.Ticket
-	over   chan struct{} // closed at its end
+	over   chan struct{} // closed when it has ended
 
 	answers []Answer
-	err     error    // how it ended
-	room    job.Room // what it left
+	err     error    // its error; nil if it was answered
+	room    job.Room // the room it left
 }
 
-// Answered is an offer that has been answered already.
+// Answered returns a Passage that has already ended.
 func Answered(answers []Answer, err error) *Passage {
 	p := &Passage{answers: answers, err: err, over: make(chan struct{})}
 	close(p.over)
 	return p
 }
 
-// Over closes when the offer has been answered, or has failed.
+// Over returns a channel that closes when the offer has been answered or has failed.
 func (p *Passage) Over() <-chan struct{} { return p.over }
 
-// Wait waits until then. The answers are as Door.Admit's.
+// Wait waits until the offer has ended. It returns what Door.Admit would.
 func (p *Passage) Wait() ([]Answer, error) {
 	<-p.over
 	return p.answers, p.err
 }
 
-// Line returns a new line. Close it.
+// Line returns a new line. The caller must close it.
 func (d *Door) Line() *Line {
 	return &Line{door: d, lanes: [2]*lane{d.lanes.enter(), d.lanes.enter()}}
 }
 
-// Close ends the line, once all of its offers have ended.
+// Close ends the line. All of its offers must have ended.
 func (l *Line) Close() {
 	for _, lane := range l.lanes {
 		l.door.lanes.leave(lane)
 	}
 }
 
-// Begin offers jobs of one gateway. Up to two offers may be under way: wait for the older one before a third. In any mode but Park, Begin returns only
-// when the offer has ended, which keeps the order: what has no room goes before what comes behind it. After an offer has failed, those behind it are not
-// made and get the same error. If jobs of an offer could not even be parked, all later jobs of the same gateway find no room.
+// Begin offers jobs of one gateway. Up to two offers may be in flight: wait for the older one before a third.
+// In any mode but Park, Begin returns only when the offer has ended, which keeps the order: jobs that find no
+// room are admitted before later ones. After an offer has failed, later ones are not made and get the same
+// error. If the jobs of an offer could not even be parked, all later jobs of the same gateway find no room.
 func (l *Line) Begin(ctx context.Context, gateway string, jobs []job.Job, mode Mode) *Passage {
 	before, me := l.last, &Passage{books: l.door.cfg.Gateways[gateway].Books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
 	l.turn, l.last = 1-l.turn, me
@@ -73,8 +75,8 @@ func (l *Line) Begin(ctx context.Context, gateway string, jobs []job.Job, mode M
 	return me
 }
 
-// pass offers at once. If that comes to nothing, for whatever reason, it waits until the offer before has ended: behind it there is nothing
-// more to overtake, and behind one that was given up nothing goes in.
+// pass makes the offer at once. If that is turned away or fails, it waits until the previous offer has ended.
+// Then nothing is left to overtake, and if the previous one was given up, this one is not made.
 func (p *Passage) pass(ctx context.Context, what *prepared, before *Passage, mode Mode) {
 	if p.answers, p.err = what.answers, what.err; p.err != nil {
 		return
@@ -109,7 +111,7 @@ func (p *Passage) pass(ctx context.Context, what *prepared, before *Passage, mod
 	}
 }
 
-// finish takes in what another gateway was taking in, when that has ended.
+// finish admits the jobs that another gateway was admitting, once that has ended.
 func (p *Passage) finish(ctx context.Context, what *prepared) {
 	if what.left = what.left.still(what.answers, Park); len(what.left.jobs) == 0 {
 		return
@@ -122,7 +124,7 @@ func (p *Passage) finish(ctx context.Context, what *prepared) {
 	p.answers, p.err = what.admit(ctx, Park)
 }
 
-// overtake offers before the offer before has ended, and reports whether that came to something.
+// overtake makes the offer before the previous one has ended, and reports whether it was answered.
 func (p *Passage) overtake(ctx context.Context, what *prepared, before *Passage) bool {
 	ticket := p.ticket
 	ticket.Behind = job.Place{Lane: before.ticket.Lane, Number: before.ticket.Number}

@@ -2,7 +2,7 @@ package job
 
 import "math/bits"
 
-// The algorithms of admission, by their names in the configuration.
+// The admission algorithms, as named in the configuration.
 const (
 	TokenBucket   = "token-bucket"
 	LeakyBucket   = "leaky-bucket"
@@ -11,16 +11,17 @@ const (
 	SlidingLog    = "sliding-log"
 )
 
-// algorithms is the one table of their names and bounds. Package bucket has the algorithms themselves.
+// algorithms is the only table of their names and bounds. Package bucket implements them.
 var algorithms = []struct {
 	name string
-	// fills says whether a bucket of that burst fills at that limit soon enough to be kept in whole numbers. Nil: the algorithm has no burst.
+	// fills reports whether a bucket of that burst fills at that limit soon enough to be counted in whole
+	// numbers. Nil: the algorithm has no burst.
 	fills func(l Limit, burst int64) bool
 }{
 	{TokenBucket, fillsTokens}, {LeakyBucket, fillsInterval}, {FixedWindow, nil}, {SlidingWindow, nil}, {SlidingLog, nil},
 }
 
-// Algorithms returns the names of all algorithms of admission.
+// Algorithms returns the names of all admission algorithms.
 func Algorithms() []string {
 	names := make([]string, len(algorithms))
 	for i, a := range algorithms {
@@ -29,7 +30,7 @@ func Algorithms() []string {
 	return names
 }
 
-// Bursts reports that an algorithm is a bucket: it has a burst apart from its limits.
+// Bursts reports whether an algorithm is a bucket, with a burst apart from its limits.
 func Bursts(algorithm string) bool {
 	for _, a := range algorithms {
 		if a.name == algorithm {
@@ -39,7 +40,8 @@ func Bursts(algorithm string) bool {
 	return false
 }
 
-// Fills reports that an algorithm can keep that limit with that burst, of which 0 counts as 1. One without a burst keeps every limit.
+// Fills reports whether an algorithm can keep that limit with that burst; a burst of 0 counts as 1. An
+// algorithm without a burst keeps every limit.
 func Fills(algorithm string, l Limit, burst int64) bool {
 	for _, a := range algorithms {
 		if a.name == algorithm && a.fills != nil {
@@ -49,7 +51,7 @@ func Fills(algorithm string, l Limit, burst int64) bool {
 	return true
 }
 
-// MaxUnits bounds the units of a full bucket, so that its sums stay below 2^52, where Lua is exact.
+// MaxUnits bounds the units of a full bucket, so that sums stay below 2^52, where Lua is exact.
 const MaxUnits = 1 << 51
 
 func fillsTokens(l Limit, burst int64) bool {
@@ -57,7 +59,7 @@ func fillsTokens(l Limit, burst int64) bool {
 	return over > 0 || low >= uint64(l.Window.Microseconds())
 }
 
-// fillsInterval counts in whole microseconds for each job, as a leaky bucket does.
+// fillsInterval counts whole microseconds for each job, as a leaky bucket does.
 func fillsInterval(l Limit, burst int64) bool {
 	return (l.Window.Microseconds()-1)/l.N+1 <= (MaxUnits-1)/burst
 }

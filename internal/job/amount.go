@@ -10,19 +10,20 @@ import (
 	"github.com/bojanz/currency"
 )
 
-// AmountRule says where the payloads of a gateway have their money, and how much of it one job may move.
+// AmountRule says where a gateway's payloads have their amount, and bounds the amount of one job.
 type AmountRule struct {
-	// Field is the dotted path of the amount. Empty: nothing is checked.
+	// Field is the dotted path of the amount. Empty means that nothing is checked.
 	Field string
-	// Currency is the dotted path of the currency's code. Empty: there is none.
+	// Currency is the dotted path of the currency code. Empty means that payloads have none.
 	Currency string
-	// Least and Most bound the amount, in minor units. Both are allowed themselves.
+	// Least and Most bound the amount, in minor units, inclusive.
 	Least, Most int64
-	// Required says that each payload has an amount, and a currency where Currency names one. False: both may be absent or null.
+	// Required makes an amount mandatory, and a currency if Currency is set. If false, both may be absent or
+	// null.
 	Required bool
 }
 
-// MoneyError is why a payload's money can't be used. It holds nothing of the payload.
+// MoneyError says why a payload's money can't be used. It contains nothing of the payload.
 type MoneyError string
 
 // Error implements error.
@@ -30,8 +31,9 @@ func (e MoneyError) Error() string { return string(e) }
 
 func moneyError(format string, args ...any) error { return MoneyError(fmt.Sprintf(format, args...)) }
 
-// Check says why a payload's money can't be used, or nil: an amount that is there and is no whole number within the bounds, or a
-// currency that is there and that ISO 4217 does not list. What is absent or null is no fault, unless it is required. The error is a MoneyError.
+// Check returns why a payload's money can't be used, or nil. An amount must be a whole number within the
+// bounds, and a currency must be listed in ISO 4217. An absent or null value is an error only if it is
+// required. The error is a MoneyError.
 func (r AmountRule) Check(payload []byte) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.UseNumber()
@@ -58,7 +60,7 @@ func (r AmountRule) Check(payload []byte) error {
 	return nil
 }
 
-// NoCurrency says that a field's currency can't be read.
+// NoCurrency returns the error for a field whose currency can't be read.
 func NoCurrency(field string) error {
 	return moneyError("the field %q has no currency that ISO 4217 lists: write its three letters, like EUR", field)
 }
@@ -78,26 +80,26 @@ func (r AmountRule) checkAmount(text string) error {
 	return nil
 }
 
-// Allows says whether an amount and a currency, as MoneyField writes them, are within the rule. False may also mean that it takes
-// Check to say so.
+// Allows reports whether an amount and a currency, as MoneyField writes them, satisfy the rule. False may also
+// mean that only Check can tell.
 func (r AmountRule) Allows(minor int64, code string) bool {
 	return minor >= r.Least && minor <= r.Most && (r.Currency == "" || IsCurrency(code))
 }
 
-// CurrencyDigits returns how many digits of an amount stand behind the point, by ISO 4217: 2 for EUR, 0 for JPY, 3 for KWD. The code may
-// be in small letters. ok is false where ISO 4217 lists no such currency.
+// CurrencyDigits returns the number of decimal digits of a currency by ISO 4217: 2 for EUR, 0 for JPY, 3 for
+// KWD. The code may be in lower case. ok is false if ISO 4217 does not list it.
 func CurrencyDigits(code string) (digits int, ok bool) {
 	n, ok := currency.GetDigits(currencyOf(code))
 	return int(n), ok
 }
 
-// IsCurrency says whether ISO 4217 lists a code in upper case.
+// IsCurrency reports whether ISO 4217 lists a code, given in upper case.
 func IsCurrency(code string) bool {
 	_, listed := currency.GetDigits(code)
 	return listed
 }
 
-// currencyOf returns a currency's code in upper case, or "" where ISO 4217 lists none of that name.
+// currencyOf returns a currency code in upper case, or "" if ISO 4217 does not list it.
 func currencyOf(text string) string {
 	if len(text) != 3 {
 		return ""

@@ -6,40 +6,41 @@ import (
 	"sync"
 )
 
-// The calls that a rule on answers is for.
+// The calls to which a rule on answers applies.
 const (
-	WhenFirst  = "first"  // no earlier call of the job can have carried the same key
-	WhenRepeat = "repeat" // an earlier one did, or may have
+	WhenFirst  = "first"  // no earlier call of the job can have had the same key
+	WhenRepeat = "repeat" // an earlier call had it, or may have
 )
 
-// Saved is what a repeat of a call gets after a first answer of some kind.
+// Saved is what a gateway answers to a repeated call, after a first answer of some kind.
 type Saved string
 
-// What a repeat gets.
+// The answers to a repeated call.
 const (
 	SavedAnswer  Saved = "answer"       // the first answer
-	SavedState   Saved = "state"        // the present state of the payment
-	SavedError   Saved = "error"        // an error of its own
-	SavedNot     Saved = "runs_again"   // nothing is saved: the call is made again
-	SavedOnce    Saved = "charges_once" // nothing is saved, and the key still keeps it from charging twice: the call is made again
-	SavedUnknown Saved = "unknown"      // nobody says
+	SavedState   Saved = "state"        // the current state of the payment
+	SavedError   Saved = "error"        // a separate error
+	SavedNot     Saved = "runs_again"   // nothing is saved: the call is executed again
+	SavedOnce    Saved = "charges_once" // nothing is saved, but the key prevents a second charge: the call is executed again
+	SavedUnknown Saved = "unknown"      // undocumented
 )
 
-// OwnID stands for the job's id among the fields of its payload that an answer is compared with.
+// OwnID stands for the job's id among the payload fields that an answer is compared with.
 const OwnID = "{id}"
 
-// What a look-up's answer is compared with beside these: the idempotency key as it was sent, and the gateway's own reference.
+// Besides these, a look-up's answer can be compared with the idempotency key as sent, and with the gateway's
+// reference.
 const (
 	OwnKey       = "{key}"
 	OwnReference = "{reference}"
 )
 
-// Saveds returns every one.
+// Saveds returns every Saved.
 func Saveds() []Saved {
 	return []Saved{SavedAnswer, SavedState, SavedError, SavedNot, SavedOnce, SavedUnknown}
 }
 
-// Pattern returns the regular expression that a value wanted in an answer is where it stands between slashes; ok is false for a plain text.
+// Pattern returns the regular expression between the slashes of an expected value. ok is false for plain text.
 func Pattern(want string) (expression string, ok bool) {
 	if len(want) < 2 || want[0] != '/' || want[len(want)-1] != '/' {
 		return "", false
@@ -47,7 +48,8 @@ func Pattern(want string) (expression string, ok bool) {
 	return want[1 : len(want)-1], true
 }
 
-// Fits says whether a value of an answer is the wanted one. What is absent or empty fits no expression.
+// Fits reports whether a value of an answer is the expected one. An absent or empty value matches no
+// expression.
 func Fits(want, got string) bool {
 	expression, ok := Pattern(want)
 	if !ok {
@@ -56,9 +58,9 @@ func Fits(want, got string) bool {
 	return got != "" && matches(expression, got)
 }
 
-var compiled sync.Map // regular expressions by their texts; nil for one that can't be read
+var compiled sync.Map // regular expressions by their text; nil for an invalid one
 
-// matches says whether a text matches an expression that the configuration was checked for.
+// matches reports whether text matches an expression, which was checked when the configuration was read.
 func matches(expression, text string) bool {
 	known, ok := compiled.Load(expression)
 	if !ok {
@@ -70,7 +72,7 @@ func matches(expression, text string) bool {
 	return re != nil && re.MatchString(text)
 }
 
-// CheckWanted returns why a value can't be wanted in an answer, or nil.
+// CheckWanted returns why a value can't be expected in an answer, or nil.
 func CheckWanted(want string) error {
 	if expression, ok := Pattern(want); ok {
 		if _, err := regexp.Compile(expression); err != nil {

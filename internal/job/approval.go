@@ -9,23 +9,25 @@ import (
 	"github.com/bojanz/currency"
 )
 
-// Approval says what of a gateway needs the yes of a second person. The zero Approval: nothing does.
+// Approval says which acts and batches of a gateway need a second person's approval. The zero Approval requires
+// none.
 type Approval struct {
-	// BatchOver is the sum up to which a batch is called without one, in minor units by currency. Nil: whatever its sum. With sums, money of a currency that has none here,
-	// and amounts that can't be read, always need one.
+	// BatchOver is the sum, in minor units by currency, up to which a batch needs no approval. Nil: no batch
+	// does. If it is set, money of a currency not named here and unreadable amounts always need approval.
 	BatchOver Amounts
-	// Payee is the dotted path of the payload's field that says who is paid; empty: nothing says it, and batches are compared by their amounts alone.
+	// Payee is the dotted path of the payload field that says who is paid. Empty: there is none, and batches
+	// are compared by their amounts only.
 	Payee string
-	// ReplayOver is how many jobs may be taken in again at once without one. Nil: any number.
+	// ReplayOver is how many jobs one replay may admit without approval. Nil: any number.
 	ReplayOver *int64
-	// Discard says that jobs are taken out for good with one alone, and BrakeLift that brakes of money are lifted so.
+	// Discard and BrakeLift say that discarding jobs, and lifting money brakes, need approval.
 	Discard, BrakeLift bool
 }
 
-// OfActs says that some act needs one.
+// OfActs reports whether some act needs approval.
 func (a Approval) OfActs() bool { return a.ReplayOver != nil || a.Discard || a.BrakeLift }
 
-// Setting is BatchOver as accept.lua reads it; empty where batches need no approval.
+// Setting returns BatchOver in the form that accept.lua reads. It is empty if batches need no approval.
 func (a Approval) Setting() string {
 	var text strings.Builder
 	for _, m := range a.BatchOver.Sorted() {
@@ -34,7 +36,7 @@ func (a Approval) Setting() string {
 	return text.String()
 }
 
-// ParseSum reads a sum of money in the units of its currency: "EUR 100000" or "EUR 0.50".
+// ParseSum parses a sum of money in units of its currency: "EUR 100000" or "EUR 0.50".
 func ParseSum(text string) (Money, error) {
 	code, amount, _ := strings.Cut(text, " ")
 	digits, listed := currency.GetDigits(code)

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// TaskID names the queue's task for one generation of a job. A job gets a new generation each time it enters the
-// queue, so that a replay or a retry never collides with a task that the queue has yet to finish.
+// TaskID returns the queue's task id for one generation of a job. A job gets a new generation each time it
+// enters the queue, so that a replay or retry never collides with a task that is not acknowledged yet.
 func TaskID(id string, generation int64) string {
 	return id + "~" + strconv.FormatInt(generation, 10)
 }
 
-// ParseTaskID is TaskID undone; ok is false for a task that is not one of ours.
+// ParseTaskID is the inverse of TaskID. ok is false for a foreign task.
 func ParseTaskID(task string) (id string, generation int64, ok bool) {
 	i := strings.LastIndexByte(task, '~')
 	if i < 1 {
@@ -26,8 +26,9 @@ func ParseTaskID(task string) (id string, generation int64, ok bool) {
 	return task[:i], generation, true
 }
 
-// IdempotencyKey is what the gateway gets to see: the id itself for key generation 1, then ID~2, ID~3, … after each
-// definite no, since a gateway answers a used key with its first answer again.
+// IdempotencyKey returns the key sent to the gateway: the id itself for key generation 1, then ID~2, ID~3, and
+// so on. A definite no starts a new generation, because a gateway answers a used key with its first answer
+// again.
 func IdempotencyKey(id string, keyGeneration int64) string {
 	if keyGeneration <= 1 {
 		return id
@@ -35,75 +36,79 @@ func IdempotencyKey(id string, keyGeneration int64) string {
 	return id + "~" + strconv.FormatInt(keyGeneration, 10)
 }
 
-// Opening says what a worker may do with a task it has pulled.
+// Opening is what a worker may do with a task it has pulled.
 type Opening string
 
-// The openings.
+// The values of Opening.
 const (
-	OpenGo        Opening = "go"                // the attempt is written down: call
-	OpenStale     Opening = "stale"             // paper of an earlier generation, or finished: nothing to do
-	OpenBusy      Opening = "busy"              // another attempt is open and its deadline has not passed: nothing to do here
+	OpenGo        Opening = "go"                // the attempt is recorded: call
+	OpenStale     Opening = "stale"             // a task of an earlier generation, or of a finished job: nothing to do
+	OpenBusy      Opening = "busy"              // another attempt is open and its deadline has not passed: nothing to do
 	OpenExpired   Opening = "expired"           // the job's Expires has passed: park it
-	OpenHeld      Opening = "held"              // Redis's data is not what was seen of it: call nothing, the task must come again
-	OpenUnknown   Opening = "unknown"           // an attempt was cut off and no living key covers a second call: park it
+	OpenHeld      Opening = "held"              // Redis has lost data: call nothing; the task must come again
+	OpenUnknown   Opening = "unknown"           // an attempt was cut off, and no valid key makes a second call safe: park it
 	OpenExhausted Opening = "exhausted"         // its attempts are used up: park it
-	OpenSealed    Opening = "sealed"            // its payload can't be opened as this process is configured: put it aside until that is mended
+	OpenSealed    Opening = "sealed"            // this process's configuration can't open its payload: set it aside until that is fixed
 	OpenDiffers   Opening = "differs"           // an attempt may have charged, and another call would not be the same request: park it
-	OpenUnrouted  Opening = "unrouted"          // the configuration does not have its route: put it aside until that is mended
-	OpenChanged   Opening = "changed"           // its payload is not what was sealed for it: park it
+	OpenUnrouted  Opening = "unrouted"          // its route is not configured: set it aside until that is fixed
+	OpenChanged   Opening = "changed"           // its payload is not the one that was sealed for it: park it
 	OpenPaused    Opening = "paused"            // its batch is paused: park it until the batch is resumed
-	OpenAwaits    Opening = "awaiting_approval" // its batch awaits an approval: park it until a second person has approved it
-	OpenCancelled Opening = "cancelled"         // its batch is cancelled: park it until a person takes it in again
-	OpenBraked    Opening = "braked"            // no brake has room for its money now: put it back, the gateway waits
-	OpenOver      Opening = "over"              // a brake forbids its money: park it
+	OpenAwaits    Opening = "awaiting_approval" // its batch needs approval: park it until a second person approves
+	OpenCancelled Opening = "cancelled"         // its batch is cancelled: park it until an operator replays it
+	OpenBraked    Opening = "braked"            // no brake has room for its amount now: give it back; the gateway waits
+	OpenOver      Opening = "over"              // a brake forbids its amount: park it
 )
 
-// Attempt is a job that a worker has open: written down before the call, closed after it.
+// Attempt is a job opened by a worker. It is recorded before the call and closed after it.
 type Attempt struct {
 	Job           Job
-	Generation    int64         // of the task; a record with another one has moved on
+	Generation    int64         // of the task; a record with another generation has moved on
 	Owner         string        // fencing token: who opened the attempt
-	Spent         int           // attempts used up before this one, since the job was last admitted
+	Spent         int           // attempts spent before this one, since the job was last admitted
 	Calls         int           // calls made before this one, since the job was last admitted
 	KeyGeneration int64         // of the idempotency key
-	KeySent       bool          // the present key has been sent before
-	KeyAge        time.Duration // since the present key was first sent
-	Unsure        bool          // a call with the present key may have charged
-	Lapse         bool          // so may one that Redis has forgotten: it lost its latest writes since the job was accepted
+	KeySent       bool          // the current key has been sent before
+	KeyAge        time.Duration // since the current key was first sent
+	Unsure        bool          // a call with the current key may have charged
+	Lapse         bool          // a forgotten call may have charged: Redis lost its latest writes after the job was accepted
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
-	Outages       int           // outages of the gateway that the job has met
-	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if there is none
-	// LastError is what went wrong last, with OpenGo and OpenExhausted; with OpenPaused, OpenAwaits, OpenCancelled, OpenSealed, OpenUnrouted, OpenBraked, OpenOver and OpenChanged why; with OpenDiffers what
-	// was sent then (see SentChanges).
+	Outages       int           // outages of the gateway that the job has been through
+	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if none
+	// LastError depends on the Opening. With OpenGo and OpenExhausted it is the last error. With OpenPaused,
+	// OpenAwaits, OpenCancelled, OpenSealed, OpenUnrouted, OpenBraked, OpenOver and OpenChanged it is the
+	// reason. With OpenDiffers it is the digest of what was sent then (see SentChanges).
 	LastError string
 }
 
 // Key returns the idempotency key of this attempt.
 func (a Attempt) Key() string { return IdempotencyKey(a.Job.ID, a.KeyGeneration) }
 
-// Ending is what is written down when an attempt ends.
+// Ending is recorded when an attempt ends.
 type Ending struct {
 	Called  bool          // the request was written, at least in part
-	Spent   bool          // the attempt counts
+	Spent   bool          // the attempt counts against the retry limit
 	Status  int           // HTTP status; 0 without an answer
-	Verdict Verdict       // what it came to; empty if the job was given back unsent
-	Error   string        // the status and the answer's first 500 bytes, or what went wrong on the way
-	Unsure  bool          // the call may have charged: only its key makes another one safe
-	Foreign bool          // the key is in use by somebody else: it does not count as sent
-	At      time.Time     // when the call was written, or the attempt begun
+	Verdict Verdict       // the verdict; empty if the job was given back unsent
+	Error   string        // the status and the first 500 bytes of the answer, or the transport error
+	Unsure  bool          // the call may have charged: only its key makes another call safe
+	Foreign bool          // another user of the gateway has the key: it does not count as sent
+	At      time.Time     // when the call was written, or the attempt began
 	Took    time.Duration // the call's duration
-	// Reference is the gateway's own name for the payment; empty unless it was paid or accepted, and the answer said one.
+	// Reference is the gateway's own name for the payment. It is empty unless the payment was made or accepted
+	// and the answer had one.
 	Reference string
-	// Trouble says that the gateway failed, wanted to be left alone, or did not let the call in, and that this was counted.
+	// Trouble says that the gateway failed, asked for a pause, or denied access, and that this was counted.
 	Trouble bool
-	// Failed is when the trouble was counted, on Redis's clock; zero if there was none, it is the job's own, or nobody counts.
+	// Failed is when the trouble was counted, on Redis's clock. It is zero if there was none, if it was the
+	// job's own, or if the circuit is off.
 	Failed time.Time
-	// Outage is the beginning of the outage that the failure belongs to; zero if of none so far.
+	// Outage is the start of the outage that the failure belongs to; zero if it belongs to none so far.
 	Outage time.Time
 }
 
-// Doubt is what the ending says of the present key, as the scripts read it: "1" it may have charged, "other" the same, and the key is in use
-// by somebody else, "no" it has not charged, whatever an earlier call left open, "next" the same, and the job goes on with the next key, "0" nothing new.
+// Doubt returns what the ending means for the current key, in the form that scripts read: "1" it may have
+// charged; "other" the same, and another user has the key; "no" it has not charged, even if an earlier call
+// left that open; "next" the same, and the job continues with the next key; "0" nothing new.
 func (e Ending) Doubt() string {
 	switch {
 	case e.Unsure && e.Foreign:
@@ -118,12 +123,14 @@ func (e Ending) Doubt() string {
 	return "0"
 }
 
-// Alive says that the gateway did its work: it has paid, or said that it can't. Any other answer may come from something in front of it.
+// Alive reports whether the gateway itself did its work: it has paid, or refused. Any other answer may come
+// from a proxy in front of it.
 func (e Ending) Alive() bool {
 	return (e.Status >= 200 && e.Status <= 299 || e.Status == 402) && !e.Trouble && e.Verdict != VerdictHold
 }
 
-// Line is the ending as one line of the record's history; empty if nothing was written to the gateway.
+// Line returns the ending as one line of the record's history. It is empty if nothing was written to the
+// gateway.
 func (e Ending) Line() string {
 	if !e.Called {
 		return ""

@@ -10,17 +10,18 @@ import (
 	"github.com/bojanz/currency"
 )
 
-// Brakes bound the money that a gateway's calls take, whatever jobs there are. The zero Brakes bound nothing.
+// Brakes bound the money that a gateway's calls may move, over all jobs. The zero Brakes bound nothing.
 type Brakes struct {
-	// Limits all hold, each for its currency, in every rolling window by Redis's clock.
+	// Limits all apply, each to its currency, in every rolling window on Redis's clock.
 	Limits []MoneyLimit
-	// Single is the most that one call may take, by currency. Empty = any amount.
+	// Single is the most that one call may move, by currency. Empty = any amount.
 	Single []Money
-	// RefuseUnknown says that a job is not called whose money can't be read, or whose currency neither Limits nor Single name.
+	// RefuseUnknown keeps a job from being called if its money can't be read, or if neither Limits nor Single
+	// name its currency.
 	RefuseUnknown bool
 }
 
-// MoneyLimit allows calls to take at most an amount in every window of the given length.
+// MoneyLimit allows calls to move at most an amount in every window of the given length.
 type MoneyLimit struct {
 	// Most is at least 1 and less than 10^15 minor units, and has a currency.
 	Most Money
@@ -28,11 +29,12 @@ type MoneyLimit struct {
 	Window time.Duration
 }
 
-// What a limit of money may be.
+// Bounds of a MoneyLimit.
 const (
 	LeastMoneyWindow = 10 * time.Second
 	MostMoneyWindow  = 31 * Day
-	// mostMoneyDigits is how many digits the amount of a brake has at most, in minor units: more is not exact in Redis's scripts.
+	// mostMoneyDigits is the most digits of a brake's amount, in minor units. Redis's scripts are exact only up
+	// to it.
 	mostMoneyDigits = 15
 )
 
@@ -41,10 +43,11 @@ const (
 	moneyLimitHint = "write a currency, an amount in its units and a window, like EUR 50000/1m or EUR 2000000/24h"
 )
 
-// Any says whether there is a brake.
+// Any reports whether there is a brake.
 func (b Brakes) Any() bool { return len(b.Limits) > 0 || len(b.Single) > 0 || b.RefuseUnknown }
 
-// Setting is the brakes as the scripts read them (brakes.lua of internal/record); empty if there are none.
+// Setting returns the brakes in the form that scripts read (brakes.lua of internal/record). It is empty if
+// there are none.
 func (b Brakes) Setting() string {
 	if !b.Any() {
 		return ""
@@ -63,17 +66,18 @@ func (b Brakes) Setting() string {
 	return text.String() + "|0"
 }
 
-// String returns the limit as a person writes it: EUR 50000/1m.
+// String returns the limit as it is configured: EUR 50000/1m.
 func (l MoneyLimit) String() string {
 	return l.Most.Plain() + "/" + FormatDuration(l.Window)
 }
 
-// Plain is the money as a person writes it into a file: EUR 20000, EUR 99.50.
+// Plain returns the money as it is configured: EUR 20000, EUR 99.50.
 func (m Money) Plain() string {
 	return strings.TrimSuffix(strings.ReplaceAll(m.String(), ",", ""), ".00")
 }
 
-// ReadMoneyLimit reads a limit of money, CURRENCY AMOUNT/WINDOW. It returns the rule that the text breaks, if it does: what follows the text in a message.
+// ReadMoneyLimit parses a limit of money, CURRENCY AMOUNT/WINDOW. If text is invalid, rule completes the
+// message: it follows the text there.
 func ReadMoneyLimit(text string) (l MoneyLimit, rule string) {
 	money, window, found := strings.Cut(text, "/")
 	if !found {
@@ -93,7 +97,8 @@ func ReadMoneyLimit(text string) (l MoneyLimit, rule string) {
 	return MoneyLimit{Most: most, Window: length}, ""
 }
 
-// ReadMoney reads an amount in units of its currency: EUR 20000, EUR 99.50. It returns the rule that the text breaks, if it does.
+// ReadMoney parses an amount in units of its currency: EUR 20000, EUR 99.50. If text is invalid, rule is the
+// rule that it breaks.
 func ReadMoney(text string) (m Money, rule string) {
 	name, amount, found := strings.Cut(text, " ")
 	digits, listed := currency.GetDigits(name)

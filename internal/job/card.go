@@ -2,24 +2,25 @@ package job
 
 import "strings"
 
-// CardsThen is what becomes of a payload with a card number in it.
+// CardsThen is what to do with a payload that contains a card number.
 type CardsThen string
 
-// What becomes of it. Empty is as CardsRefuse.
+// The values of CardsThen. Empty means CardsRefuse.
 const (
-	CardsRefuse CardsThen = "refuse" // the job is not taken in
-	CardsMask   CardsThen = "mask"   // it is taken in, with all digits of the number but the last four replaced by stars
-	CardsAllow  CardsThen = "allow"  // it is taken in as it is
+	CardsRefuse CardsThen = "refuse" // refuse the job
+	CardsMask   CardsThen = "mask"   // admit it with all digits of the number but the last four replaced by stars
+	CardsAllow  CardsThen = "allow"  // admit it unchanged
 )
 
-// CardRule says what becomes of card numbers in what producers send to a gateway. The zero value refuses them all.
+// CardRule says what to do with card numbers in input for a gateway. The zero value refuses all of them.
 type CardRule struct {
 	Then CardsThen
-	// Allow names the payload's fields (dotted paths) in which a card number may stand, and in all below them. Lists take no step of a path.
+	// Allow names the payload fields (dotted paths) that may contain a card number, anywhere below them. List
+	// indices are not part of a path.
 	Allow []string
 }
 
-// Allows says that a card number may stand in the field of the payload that one comes to by these names.
+// Allows reports whether the payload field at path may contain a card number.
 func (r CardRule) Allows(path []string) bool {
 	if r.Then == CardsAllow {
 		return true
@@ -32,7 +33,7 @@ func (r CardRule) Allows(path []string) bool {
 	return false
 }
 
-// leads says that a path is a field's, or that of something below it. It does not put the path together: the names in a payload may be long.
+// leads reports whether path is field or lies below it. It does not join path: names in a payload may be long.
 func leads(path []string, field string) bool {
 	for i, name := range path {
 		if i > 0 {
@@ -42,7 +43,7 @@ func leads(path []string, field string) bool {
 			}
 			field = rest
 		}
-		if below, is := strings.CutPrefix(name, field); is { // a name may have dots in it
+		if below, is := strings.CutPrefix(name, field); is { // a name may contain dots
 			return below == "" || below[0] == '.'
 		}
 		rest, more := strings.CutPrefix(field, name)
@@ -54,7 +55,8 @@ func leads(path []string, field string) bool {
 	return false
 }
 
-// CardError is why a job with a card number is not taken in. It names the field, and holds nothing of the number.
+// CardError says why a job with a card number is refused. It names the field and contains nothing of the
+// number.
 type CardError string
 
 // Error implements error.

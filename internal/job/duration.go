@@ -16,7 +16,8 @@ const Day = 24 * time.Hour
 
 var durationPart = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ns|us|µs|μs|ms|s|m|h|d)`)
 
-// ReadDuration reads Go's durations and d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit. It returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+// ReadDuration parses Go durations, plus d for a day of 24 hours: 500ms, 1h30m, 30d, 1d12h. 0 needs no unit. If
+// text is invalid, rule completes the message: it follows the text there.
 func ReadDuration(text string) (total time.Duration, rule string) {
 	if text == "0" {
 		return 0, ""
@@ -56,7 +57,7 @@ func parsePart(number, unit string) (time.Duration, error) {
 	return time.Duration(days * float64(Day)), nil
 }
 
-// FormatDuration returns the duration as a person writes it, in the largest unit that needs no fraction: 30d, 90m, 10ms.
+// FormatDuration returns the duration in the largest unit that needs no fraction: 30d, 90m, 10ms.
 func FormatDuration(d time.Duration) string {
 	units := []struct {
 		name string

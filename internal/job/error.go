@@ -2,24 +2,24 @@ package job
 
 import "errors"
 
-// Code classifies an error for programs: one table maps it to an exit code, one to an HTTP status.
+// Code classifies an error for programs. One table maps it to an exit code, another to an HTTP status.
 type Code string
 
-// The codes. An error without one counts as CodeFailed.
+// The codes. An error without a code counts as CodeFailed.
 const (
 	CodeFailed      Code = "failed"      // exit 1
-	CodeUsage       Code = "usage"       // exit 2: asked wrongly, flag or configuration
-	CodeInvalid     Code = "invalid"     // exit 3: finished, but some input was invalid or found no room, the batch has stopped itself, an act awaits an approval, or a report and the records differ
+	CodeUsage       Code = "usage"       // exit 2: wrong flag or configuration
+	CodeInvalid     Code = "invalid"     // exit 3: finished, but some input was invalid or found no room, the batch has stopped itself, an act awaits approval, or a report and the records differ
 	CodeNotFound    Code = "not_found"   // exit 4: no such job, batch or gateway
-	CodeUnavailable Code = "unavailable" // exit 5: something it needs is away, try again
+	CodeUnavailable Code = "unavailable" // exit 5: a dependency is unreachable, try again
 	CodeInterrupted Code = "interrupted" // exit 130
 )
 
-// ErrCost is why there is no slot for a job that costs more than a limit can grant as the limits are now.
+// ErrCost means that there is no slot for a job because its cost exceeds what a limit can grant at present.
 var ErrCost = errors.New("the job costs more than one of the gateway's limits can grant now")
 
-// ErrLocal is found by errors.Is in an error that is a fault of this machine: no descriptor, port or memory is left, it may not go out, or no name
-// server answers it. Such an error says nothing of the gateway, nor of the job.
+// ErrLocal marks, for errors.Is, a fault of this machine: it has no descriptor, port or memory left, may not
+// send, or gets no answer from a name server. Such an error says nothing about the gateway or the job.
 var ErrLocal = errors.New("a fault of this machine")
 
 // Codes returns every code.
@@ -30,7 +30,7 @@ func Codes() []Code {
 // Error is an error for a person: what is wrong, and what to do.
 type Error struct {
 	Code    Code
-	Message string // what is wrong; never holds a payload or a secret
+	Message string // what is wrong; never contains a payload or a secret
 	Hint    string // what to do; may be empty
 	Err     error  // the cause; may be nil
 }

@@ -1,5 +1,5 @@
-// Package job holds the words that every step shares: a job, its states, the reasons for which one is
-// parked, what a gateway's call came to, and errors that carry a code. It imports nothing of ours.
+// Package job defines the types that every step shares: a job, its states, the reasons for parking it, verdicts
+// on calls, and errors with codes. It imports no other package of this module.
 package job
 
 import (
@@ -7,52 +7,55 @@ import (
 	"time"
 )
 
-// Job is one request to one gateway, as a producer hands it over.
+// Job is one request to one gateway, as a producer submits it.
 type Job struct {
-	// ID names the job within its gateway: 1 to 200 visible ASCII characters, none of them a space.
-	// It is the first generation of the idempotency key.
+	// ID names the job within its gateway: 1 to 200 visible ASCII characters without spaces. It is the first
+	// generation of the idempotency key.
 	ID string
-	// Gateway is the configured gateway, and its queue of the same name.
+	// Gateway names a configured gateway, which is also the name of its queue.
 	Gateway string
-	// Payload is one compact JSON object, numbers and key order as the producer wrote them. Empty means {}.
+	// Payload is one compact JSON object, with numbers and key order as the producer wrote them. Empty means
+	// {}.
 	Payload json.RawMessage
-	// Cost is how many units of every limit one call takes; at least 1. Zero means 1.
+	// Cost is how many units of every limit a call takes; at least 1. Zero means 1.
 	Cost int64
-	// At is the earliest moment at which the job may be sent. Zero means now.
+	// At is the earliest time at which the job may be sent. Zero means now.
 	At time.Time
-	// Expires is the moment after which the job must not be sent any more. Zero means never.
+	// Expires is the time after which the job must not be sent. Zero means never.
 	Expires time.Time
 	// Batch is the producer's name for the run that the job belongs to. Empty means none.
 	Batch string
-	// Route is the gateway's named request that is made for the job. Empty means the gateway's own.
+	// Route names a request configured for the gateway. Empty means the gateway's own request.
 	Route string
-	// Lane is the job's own line among the gateway's: a merchant, say. Empty means that of all jobs that have none.
+	// Lane is the job's sub-queue at the gateway: a merchant, say. Empty means the lane shared by all jobs that
+	// name none.
 	Lane string
-	// Priority is the job's class: those of a higher one are called first. Empty means the usual one.
+	// Priority names the job's class: jobs of a higher class are called first. Empty means the default class.
 	Priority string
 }
 
-// Class is a class of jobs. Those of a higher one are called first.
+// Class is a priority class of jobs. Jobs of a higher class are called first.
 type Class struct {
 	Name string
-	// Floor is the share of the calls of jobs that were never called which the class has at least while it has such jobs, in percent; 0 = none.
+	// Floor is the least share, in percent, of first calls that the class gets while it has jobs never called;
+	// 0 = none.
 	Floor int64
-	// Usual says that jobs which name no class are of this one.
+	// Usual marks the default class, of jobs that name none.
 	Usual bool
 }
 
-// State is where a job stands; its record says exactly one at every moment.
+// State is the state of a job. Its record has exactly one at any time.
 type State string
 
 // The states of a job.
 const (
-	Scheduled State = "scheduled" // its At is still to come
+	Scheduled State = "scheduled" // waiting for its At
 	Queued    State = "queued"    // waiting in the queue, due now
-	InFlight  State = "in_flight" // pulled by a worker and not finished
-	Retrying  State = "retrying"  // waiting out a back-off
-	Done      State = "done"      // the call succeeded, or a person resolved it as done
+	InFlight  State = "in_flight" // pulled by a worker, not finished
+	Retrying  State = "retrying"  // waiting for its back-off to end
+	Done      State = "done"      // the call succeeded, or an operator resolved it as done
 	Parked    State = "parked"    // in the dead-letter store
-	Discarded State = "discarded" // taken out for good by a person; its record stays
+	Discarded State = "discarded" // removed for good by an operator; its record stays
 )
 
 // Verdict is what a call's result means for its job.
@@ -61,14 +64,15 @@ type Verdict string
 // The verdicts.
 const (
 	VerdictDone    Verdict = "done"    // paid: finish the job
-	VerdictHold    Verdict = "hold"    // nobody calls this gateway until the hold ends; no attempt spent
-	VerdictRetry   Verdict = "retry"   // this job only, after its back-off
-	VerdictFewer   Verdict = "fewer"   // too many calls at once, not too fast
+	VerdictHold    Verdict = "hold"    // call nothing at this gateway until the hold ends; no attempt spent
+	VerdictRetry   Verdict = "retry"   // retry this job after its back-off
+	VerdictFewer   Verdict = "fewer"   // too many concurrent calls, though not too fast
 	VerdictRefused Verdict = "refused" // a definite no: park it
-	VerdictUnknown Verdict = "unknown" // nobody knows whether it was charged: park it for a person
-	// VerdictAccepted: the gateway has it, and its outcome comes later. It is parked for a person as one of unknown outcome.
+	VerdictUnknown Verdict = "unknown" // it may or may not have been charged: park it for an operator
+	// VerdictAccepted: the gateway accepted the payment, and its outcome comes later. The job is parked as
+	// unknown_outcome.
 	VerdictAccepted Verdict = "accepted"
-	VerdictNewKey   Verdict = "new_key" // a definite no for this key: this job again, after its back-off, with the next key
+	VerdictNewKey   Verdict = "new_key" // a definite no for this key: retry after the back-off, with the next key
 )
 
 // Verdicts returns every verdict.
@@ -76,7 +80,7 @@ func Verdicts() []Verdict {
 	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted, VerdictNewKey}
 }
 
-// Texts returns words such as reasons, states or verdicts as plain texts.
+// Texts converts words such as reasons, states or verdicts to strings.
 func Texts[T ~string](words []T) []string {
 	all := make([]string, len(words))
 	for i, word := range words {
@@ -85,14 +89,14 @@ func Texts[T ~string](words []T) []string {
 	return all
 }
 
-// Trouble is what kind of trouble a call met that may be the gateway's.
+// Trouble is a kind of trouble of a call that may be the gateway's.
 type Trouble string
 
 // The kinds of trouble.
 const (
-	Fail Trouble = "fail" // it failed, or could not be reached
-	Wait Trouble = "wait" // it answered that it wants to be left alone for a while (429, or 503 with Retry-After)
-	Deny Trouble = "deny" // it did not let the call in (401, 403)
+	Fail Trouble = "fail" // the gateway failed, or could not be reached
+	Wait Trouble = "wait" // it asked for a pause (429, or 503 with Retry-After)
+	Deny Trouble = "deny" // it denied access (401, 403)
 )
 
 // Stage says how far a call got. It decides whether the job can have been charged.
@@ -101,36 +105,38 @@ type Stage string
 // The stages of a call.
 const (
 	NotSent  Stage = "not_sent" // nothing of the request reached the wire
-	Sent     Stage = "sent"     // written, at least in part, and no whole answer came back
+	Sent     Stage = "sent"     // written, at least in part, but no whole answer came back
 	Answered Stage = "answered" // the gateway's status line and headers arrived
 )
 
-// Request is one call to a gateway, before it is made.
+// Request is one call to a gateway that is still to be made.
 type Request struct {
 	Job Job
-	// Key is the idempotency key, without what the gateway's KeyShape makes of it. It is sent where the gateway has keys.
+	// Key is the idempotency key before KeyShape is applied. It is sent if the gateway has keys.
 	Key string
 	// Bearer is the access token that the call carries, a secret. Empty = none.
 	Bearer string
-	// Due is the slot: nothing is written before it. Zero means at once.
+	// Due is the slot: nothing is written before it. Zero means send at once.
 	Due time.Time
-	// TooLate is asked just before the write, with the present moment; true gives the call up (Result.Late). nil = never.
+	// TooLate is called just before the write, with the current time. If it returns true, the call is given up
+	// (Result.Late). nil = never.
 	TooLate func(time.Time) bool
-	// Wrote is told once, the moment just after the first byte went out, as soon as it did; never for a call that was not
-	// sent. It must not block. nil = nobody wants to know.
+	// Wrote is called once, just after the first byte was written, with that time; never for a call that was
+	// not sent. It must not block. nil = not called.
 	Wrote func(time.Time)
 }
 
-// Result is the raw outcome of one call, before anybody has judged it.
+// Result is the raw outcome of one call, before it is judged.
 type Result struct {
 	Stage  Stage
 	Status int                 // HTTP status; 0 unless Stage is Answered
 	Header map[string][]string // the answer's headers, canonical names
-	Body   []byte              // at most the first 64 KiB of the answer, or MiB where it is a look-up's
-	Err    error               // why there is no answer; never holds a payload or a secret
+	Body   []byte              // at most the first 64 KiB of the answer, or 1 MiB for a look-up
+	Err    error               // why there is no answer; never contains a payload or a secret
 	// Late reports a call that was given up before its write because its slot had passed too long ago.
 	Late bool
-	// Renewed reports a 401 on an access token that was dropped since: the job may go again, with another one.
+	// Renewed reports a 401 on an access token that has been dropped since: the job may be sent again, with a
+	// new token.
 	Renewed bool
 	// Wrote is the local moment just after the first byte was handed to the kernel; zero if NotSent.
 	Wrote time.Time

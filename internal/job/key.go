@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Where a key stands in a call.
+// Where a call carries the key.
 const (
 	KeyInHeader = "header"
 	KeyInBody   = "body"
@@ -19,31 +19,33 @@ const (
 
 // How a key is written.
 const (
-	KeyID   = "id"   // the prefix, the job's id, and the key's generation behind it
-	KeyUUID = "uuid" // a UUID made from these: version 5 of RFC 9562, the same for the same key always
-	KeyHash = "hash" // the first 32 hex digits of their SHA-256
+	KeyID   = "id"   // the prefix, the job's id, then the key's generation
+	KeyUUID = "uuid" // a UUID (version 5 of RFC 9562) of the same; always the same for one key
+	KeyHash = "hash" // the first 32 hex digits of the SHA-256 of the same
 )
 
-// KeyShape says where a gateway's idempotency keys stand in its calls and how they are written. The zero KeyShape: the gateway has no keys.
+// KeyShape says where a gateway's calls carry the idempotency key and how it is written. The zero KeyShape
+// means that the gateway has no keys.
 type KeyShape struct {
 	// In is KeyInHeader, KeyInBody or KeyInQuery. Empty means KeyInHeader.
 	In string
-	// Name is that of the header, of the body's field or of the query's parameter. Empty: the gateway has no keys.
+	// Name is the name of the header, body field or query parameter. Empty means that the gateway has no keys.
 	Name string
-	// Prefix stands before the job's id. Empty: nothing does.
+	// Prefix is put before the job's id. Empty means no prefix.
 	Prefix string
 	// Form is KeyID, KeyUUID or KeyHash. Empty means KeyID.
 	Form string
-	// Min and Max are how many characters a key must have at least, and may have at most. Zero: no bound.
+	// Min and Max bound the length of a key, in characters. Zero means no bound.
 	Min, Max int
-	// Alphabet is what a key may be made of, as the inside of a regular expression's class (a-zA-Z0-9-). Empty: visible ASCII.
+	// Alphabet is the set of characters that a key may contain, written like the inside of a regular
+	// expression's class (a-zA-Z0-9-). Empty means visible ASCII.
 	Alphabet string
 }
 
-// Any says that the gateway has keys.
+// Any reports whether the gateway has keys.
 func (k KeyShape) Any() bool { return k.Name != "" }
 
-// Header returns the name of the header that carries the key; empty where none does.
+// Header returns the name of the header that carries the key, or "" if none does.
 func (k KeyShape) Header() string {
 	if k.In == "" || k.In == KeyInHeader {
 		return k.Name
@@ -51,10 +53,10 @@ func (k KeyShape) Header() string {
 	return ""
 }
 
-// keySpace is the name space of the UUIDs of keys.
+// keySpace is the namespace of key UUIDs.
 var keySpace = uuid.NewSHA1(uuid.NameSpaceURL, []byte("spillway:idempotency-key"))
 
-// Text returns a key as it goes out.
+// Text returns a key as it is sent.
 func (k KeyShape) Text(key string) string {
 	key = k.Prefix + key
 	switch k.Form {
@@ -67,15 +69,16 @@ func (k KeyShape) Text(key string) string {
 	return key
 }
 
-// secondGeneration is that of the key after a definite no: ~2 stands behind the id then.
+// secondGeneration is the key generation after a first definite no: the id followed by ~2.
 const secondGeneration = 2
 
-// Picky says that a gateway does not take every job's key.
+// Picky reports whether the gateway rejects some jobs' keys.
 func (k KeyShape) Picky() bool {
 	return k.Any() && k.Form != KeyUUID && k.Form != KeyHash && (k.Min > 0 || k.Max > 0 || k.Alphabet != "")
 }
 
-// Check returns why the gateway would not take the key of a job with that id, or nil. A key of a later generation is looked at as well.
+// Check returns why the gateway would not accept the key of a job with that id, or nil. It checks a key of the
+// second generation as well.
 func (k KeyShape) Check(id string) error {
 	if !k.Picky() {
 		return nil
@@ -93,7 +96,7 @@ func (k KeyShape) Check(id string) error {
 	return nil
 }
 
-// shownKey is what of a key is shown in a message.
+// shownKey returns a key shortened for messages.
 func shownKey(key string) string {
 	const most = 60
 	if len(key) > most {
@@ -102,10 +105,10 @@ func shownKey(key string) string {
 	return key
 }
 
-// class is an expression for texts of this alphabet alone.
+// class returns an expression that matches strings over the alphabet.
 func class(alphabet string) string { return "^[" + alphabet + "]*$" }
 
-// CheckAlphabet returns why a text can't be the alphabet of keys, or nil.
+// CheckAlphabet returns why a text can't be a key alphabet, or nil.
 func CheckAlphabet(text string) error {
 	if strings.ContainsAny(text, "[]\\^") || text == "" {
 		return fmt.Errorf("write the characters as in a regular expression's class, without brackets, like a-zA-Z0-9_-")

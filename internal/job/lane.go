@@ -6,18 +6,18 @@ import (
 	"unicode/utf8"
 )
 
-// MaxLane is the longest name of a lane, in bytes.
+// MaxLane is the longest lane name, in bytes.
 const MaxLane = 128
 
-// LaneKey says where the jobs of a gateway have the name of their lane.
+// LaneKey says where a gateway's jobs have their lane.
 type LaneKey struct {
-	// Field is the payload's field (dotted path) that is the lane. Empty: the job says it itself.
+	// Field is the payload field (dotted path) that names the lane. Empty means that the job names it itself.
 	Field string
-	// Required says that no job may be without one, since its call has it.
+	// Required refuses jobs without a lane, because the call contains it.
 	Required bool
 }
 
-// CheckLane returns why name can't name a lane, or nil.
+// CheckLane returns why name can't be a lane's name, or nil.
 func CheckLane(name string) error {
 	switch {
 	case name == "" || len(name) > MaxLane:

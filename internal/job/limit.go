@@ -11,16 +11,17 @@ import (
 
 // Limit allows at most N units in every window of the given length, wherever that window begins.
 type Limit struct {
-	// N is the number of units; a call takes its job's cost. 1 to 2^46.
+	// N is the number of units, 1 to 2^46. A call takes its job's cost.
 	N int64
-	// Window is a whole number of microseconds, 1 to those of 365 days.
+	// Window is a whole number of microseconds, from 1 µs to 365 days.
 	Window time.Duration
 }
 
-// PerSecond is what the limit allows in the long run, in units a second.
+// PerSecond returns the long-run rate that the limit allows, in units a second.
 func (l Limit) PerSecond() float64 { return float64(l.N) / l.Window.Seconds() }
 
-// PerSecond is the most that all the limits allow in the long run, in units a second. Of none it is infinite.
+// PerSecond returns the long-run rate that all limits together allow, in units a second. Without limits it is
+// infinite.
 func PerSecond(limits []Limit) float64 {
 	rate := math.Inf(1)
 	for _, l := range limits {
@@ -29,15 +30,15 @@ func PerSecond(limits []Limit) float64 {
 	return rate
 }
 
-// MaxCount is what a count may be at most: far above any use, and exact in Redis's scripts.
+// MaxCount is the largest count: far above any use, and exact in Redis's scripts.
 const MaxCount = 1 << 46
 
-// MaxWindow is the longest window that the pacer keeps.
+// MaxWindow is the longest window that the pacer supports.
 const MaxWindow = 365 * Day
 
 const limitHint = "write N/unit with unit s, m, h, d or a duration, like 100/s or 300/10s"
 
-// ParseLimit reads a limit, N/unit: 100/s, 5000/m, 10000/d, 300/10s, 1/10ms.
+// ParseLimit parses a limit, N/unit: 100/s, 5000/m, 10000/d, 300/10s, 1/10ms.
 func ParseLimit(text string) (Limit, error) {
 	l, rule := ReadLimit(text)
 	if rule != "" {
@@ -46,7 +47,8 @@ func ParseLimit(text string) (Limit, error) {
 	return l, nil
 }
 
-// ReadLimit is ParseLimit that returns, instead of an error, the rule that the text breaks: what follows the text in a message.
+// ReadLimit is like ParseLimit, but instead of an error it returns the rule that the text breaks, which follows
+// the text in a message.
 func ReadLimit(text string) (l Limit, rule string) {
 	number, unit, found := strings.Cut(text, "/")
 	if unit == "s" || unit == "m" || unit == "h" || unit == "d" {
@@ -73,7 +75,7 @@ func ReadLimit(text string) (l Limit, rule string) {
 	return Limit{N: n, Window: window}, ""
 }
 
-// fractionHint says how a number that is none of whole calls is written, if it is one: 1.5/s is 3/2s.
+// fractionHint returns how to write a fractional number of calls as a limit, if number is one: 1.5/s is 3/2s.
 func fractionHint(number string, window time.Duration) string {
 	whole, fraction, found := strings.Cut(number, ".")
 	if !found || !Digits(whole) || !Digits(fraction) || len(number) > 9 {
@@ -87,7 +89,7 @@ func fractionHint(number string, window time.Duration) string {
 	return fmt.Sprintf("calls are whole: write %s", Limit{N: n, Window: window * time.Duration(parts)})
 }
 
-// String returns the limit as a person writes it: 100/s, 300/10s, 1/10ms.
+// String returns the limit as it is configured: 100/s, 300/10s, 1/10ms.
 func (l Limit) String() string {
 	window := FormatDuration(l.Window)
 	if len(window) == 2 && window[0] == '1' {
@@ -96,10 +98,10 @@ func (l Limit) String() string {
 	return strconv.FormatInt(l.N, 10) + "/" + window
 }
 
-// MarshalText returns String, so that JSON shows a limit as a person writes it.
+// MarshalText returns String, so that JSON shows a limit as it is configured.
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
-// UnmarshalText is ParseLimit, into l.
+// UnmarshalText sets l to the limit that ParseLimit returns.
 func (l *Limit) UnmarshalText(text []byte) error {
 	parsed, err := ParseLimit(string(text))
 	if err != nil {
@@ -109,7 +111,7 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Digits reports that text is made of digits alone, of which there is one at least.
+// Digits reports whether text consists of one or more digits.
 func Digits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }

@@ -4,30 +4,32 @@ import "encoding/json"
 
 // Map says how a record of a billing file becomes a payload.
 type Map struct {
-	// Fields are the payload's fields; at least one. No field stands within another one.
+	// Fields are the payload's fields; at least one. No field lies within another.
 	Fields []MapField
-	// Keep lets the fields of a record that Fields does not name into the payload as they are. Default false: they are dropped.
+	// Keep copies the fields of a record that Fields does not name into the payload unchanged. Default false:
+	// they are dropped.
 	Keep bool
-	// Currency is the dotted path, in the payload, of the currency by which amounts are divided. Empty: no field is MapMinor.
+	// Currency is the dotted path, in the payload, of the currency whose minor units amounts are converted to.
+	// Empty: no field is MapMinor.
 	Currency string
 }
 
-// MapField is one field of a payload, and where it comes from.
+// MapField is one field of a payload and its source.
 type MapField struct {
 	// To is the field's dotted path in the payload.
 	To string
-	// From is the column, or the field of an NDJSON line. Not used where Value is set.
+	// From is the source: a column, or a field of an NDJSON line. It is ignored if Value is set.
 	From string
-	// Value is a constant as JSON; nil = the field is taken from From.
+	// Value is a constant as JSON; nil = take it from From.
 	Value json.RawMessage
-	// As says what is made of what stands in From. Default MapPlain.
+	// As is the conversion of the value of From. Default MapPlain.
 	As MapAs
 }
 
-// MapAs is what a map makes of a value.
+// MapAs is a conversion.
 type MapAs string
 
-// What a map can make of a value: nothing, a whole number of minor units, a number, true or false, and small or capital letters.
+// The conversions: none, whole minor units, number, boolean, lower case, upper case.
 const (
 	MapPlain   MapAs = ""
 	MapMinor   MapAs = "minor"
@@ -37,5 +39,5 @@ const (
 	MapUpper   MapAs = "upper"
 )
 
-// MapWays lists what a map can be told to make of a value.
+// MapWays returns the conversions that can be configured.
 func MapWays() []MapAs { return []MapAs{MapMinor, MapNumber, MapBoolean, MapLower, MapUpper} }

@@ -9,18 +9,19 @@ import (
 	"strings"
 )
 
-// Money is an amount in minor units: exact, however large. Currency is upper case; empty where the configuration names none.
+// Money is an exact amount in minor units, of any size. Currency is in upper case; it is empty if none is
+// configured.
 type Money struct {
 	Minor    *big.Int
 	Currency string
 }
 
-// mostDigits bounds an amount: more is no amount, and adding it up would take for ever.
+// mostDigits bounds an amount. A longer one is invalid: summing such amounts would take too long.
 const mostDigits = 100
 
-// MoneyOf reads a payload's amount: a whole number in minor units, or a text of one as CSV files have it, at the dotted path
-// field, and its currency at the dotted path currency (empty: there is none to read). The error says what is missing; it
-// holds nothing of the payload.
+// MoneyOf reads a payload's amount at the dotted path field: a whole number in minor units, or text of one as
+// in CSV files. It reads the currency at the dotted path currency, unless that is empty. The error says what is
+// missing and contains nothing of the payload.
 func MoneyOf(payload []byte, field, currency string) (Money, error) {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	d.UseNumber()
@@ -49,7 +50,7 @@ func wholeNumber(text string) (*big.Int, bool) {
 	return new(big.Int).SetString(text, 10)
 }
 
-// valueAt returns what stands at a dotted path; nil where that leads nowhere.
+// valueAt returns the value at a dotted path, or nil if there is none.
 func valueAt(object map[string]any, path string) any {
 	key, rest, deeper := strings.Cut(path, ".")
 	if deeper {
@@ -72,11 +73,12 @@ func textOf(value any) string {
 	return ""
 }
 
-// bookedDigits is the longest amount in the books, so that they can add up thousands of millions of them.
+// bookedDigits is the most digits of an amount in stored totals, so that billions of amounts can be summed.
 const bookedDigits = 18
 
-// MoneyField is a payload's money as its record and the books have it: "1050 EUR", or "-" if it can't be read, or is too large for
-// the books: more than 18 digits. A currency that ISO 4217 does not list is none: each one has fields of its own in the books.
+// MoneyField returns a payload's money in the form stored in its record and in totals: "1050 EUR". It is "-" if
+// the money can't be read, has more than 18 digits, or is in a currency that ISO 4217 does not list: each
+// currency has its own fields in the totals.
 func MoneyField(payload []byte, field, currency string) string {
 	m, err := MoneyOf(payload, field, currency)
 	if err != nil {
@@ -89,7 +91,7 @@ func MoneyField(payload []byte, field, currency string) string {
 	return minor + " " + m.Currency
 }
 
-// Booked reads what MoneyField wrote; ok is false where that is no amount: "-", or nothing.
+// Booked parses what MoneyField returned. ok is false if there is no amount: "-", or nothing.
 func Booked(text string) (m Money, ok bool) {
 	digits, currency, spaced := strings.Cut(text, " ")
 	minor, whole := wholeNumber(digits)

@@ -9,8 +9,8 @@ import (
 	"github.com/bojanz/currency"
 )
 
-// String is the money in units of its currency, as ISO 4217 divides them: "EUR 9,635.86", "JPY 1,050", "KWD 1.050". Where the
-// currency has no name, or one that ISO 4217 does not list, nobody knows its units: "1050 in minor units".
+// String formats the money in units of its currency by ISO 4217: "EUR 9,635.86", "JPY 1,050", "KWD 1.050". If
+// the currency is empty or not listed, its units are unknown: "1050 in minor units".
 func (m Money) String() string {
 	digits, listed := currency.GetDigits(m.Currency)
 	if !listed {
@@ -30,10 +30,10 @@ func (m Money) String() string {
 	return m.Currency + " " + sign + grouped(whole) + fraction
 }
 
-// minor is "EUR 963586".
+// minor returns "EUR 963586".
 func (m Money) minor() string { return strings.TrimSpace(m.Currency + " " + m.Minor.String()) }
 
-// CountText says a number for people: "1,000,000".
+// CountText formats a number for people: "1,000,000".
 func CountText(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	if n < 0 {
@@ -42,7 +42,7 @@ func CountText(n int64) string {
 	return grouped(text)
 }
 
-// grouped puts a comma between thousands.
+// grouped separates thousands by commas.
 func grouped(digits string) string {
 	for at := len(digits) - 3; at > 0; at -= 3 {
 		digits = digits[:at] + "," + digits[at:]
@@ -50,13 +50,14 @@ func grouped(digits string) string {
 	return digits
 }
 
-// MoneyText says for people what sums of money come to, by currency and in its units, and how many jobs have no amount that can be
-// read: "EUR 9,635.86, GBP 7,424.35, 2 jobs without an amount". The sums are in minor units. Empty where there is nothing to say.
+// MoneyText formats sums in minor units for people, in units of each currency, with the number of jobs that
+// have no readable amount: "EUR 9,635.86, GBP 7,424.35, 2 jobs without an amount". It is empty if there is
+// nothing to say.
 func MoneyText(sums Amounts, without int64) string {
 	return moneyList(sums, without, Money.String)
 }
 
-// MinorText says the same for programs, in minor units: "EUR 963586, GBP 742435, 2 jobs without an amount".
+// MinorText formats the same for programs, in minor units: "EUR 963586, GBP 742435, 2 jobs without an amount".
 func MinorText(sums Amounts, without int64) string {
 	return moneyList(sums, without, Money.minor)
 }

@@ -2,8 +2,8 @@ package job
 
 import "strings"
 
-// DidYouMean is "; did you mean WORD?" with the word that text was most likely meant to be, each behind a prefix such as "--". It is empty where there
-// is none.
+// DidYouMean returns "; did you mean WORD?" with the word of words closest to text. Text and word both carry a
+// prefix such as "--". It is empty if no word is close.
 func DidYouMean(text, prefix string, words []string) string {
 	near, ok := Nearest(text, words)
 	if !ok {
@@ -12,7 +12,7 @@ func DidYouMean(text, prefix string, words []string) string {
 	return "; did you mean " + prefix + near + "?"
 }
 
-// Nearest returns the word that text was most likely meant to be: one that is a few typing mistakes away.
+// Nearest returns the word closest to text, if it is within a few typing mistakes.
 func Nearest(text string, words []string) (string, bool) {
 	best, found := "", false
 	least := 1 + len(text)/3
@@ -24,10 +24,11 @@ func Nearest(text string, words []string) (string, bool) {
 	return best, found
 }
 
-// maxKey bounds the texts for which a likeness is worth its search.
+// maxKey bounds the length of texts that are compared, since the comparison is slow for long ones.
 const maxKey = 20
 
-// distance is the number of letters to insert, delete, replace or swap with their neighbour to make b of a.
+// distance returns the number of letters to insert, delete, replace or swap with their neighbour to turn a into
+// b.
 func distance(a, b string) int {
 	if len(a) > 4*maxKey {
 		return len(a)

@@ -14,24 +14,26 @@ const (
 	Expired        Reason = "expired"           // its Expires passed before it was sent
 	Cancelled      Reason = "cancelled"         // its batch was cancelled
 	Paused         Reason = "paused"            // its batch is paused
-	AwaitsApproval Reason = "awaiting_approval" // its batch waits until a second person has approved it
+	AwaitsApproval Reason = "awaiting_approval" // its batch awaits a second person's approval
 	Rejected       Reason = "rejected"          // no room at admission
 )
 
-// About is what people are told of a reason, and what follows from it.
+// About is how a reason is explained to people, and what follows from it.
 type About struct {
 	Reason Reason
-	// Why explains it on the page of a job that is parked, and Next says what comes next.
+	// Why explains the reason on the page of a parked job. Next says what happens next.
 	Why, Next string
-	// Needs says what a person is needed for, and Do what to type, where %s is the gateway. Empty: nobody is needed.
+	// Needs says why an operator is needed. Do is the command to type, with %s for the gateway. Empty: no
+	// operator is needed.
 	Needs, Do string
-	// Section is its section of docs/runbook.md. Empty: "Why a job is parked".
+	// Section is the section of docs/runbook.md. Empty means "Why a job is parked".
 	Section string
-	// NoReplay says why a replay holds such jobs back. Empty: it does not.
+	// NoReplay says why a replay holds such jobs back. Empty means that it does not.
 	NoReplay string
 }
 
-// reasons is the one table of them, in the order in which they are shown: what needs a person first, what goes on by itself last.
+// reasons is the only table of reasons, in display order: those that need an operator first, those that resolve
+// themselves last.
 var reasons = []About{
 	{Reason: UnknownOutcome, Section: "spillwayunknownoutcomes",
 		Why:   "It may or may not have been charged: a call went out and no certain answer came back.",
@@ -76,7 +78,8 @@ var reasons = []About{
 		Next: "Replay it when there is room."},
 }
 
-// About returns what people are told of the reason. What this version does not know, such as a later version's, has no more than its name.
+// About returns the explanation of the reason. For a reason unknown to this version, such as one of a later
+// version, it has only the name.
 func (r Reason) About() About {
 	for i := range reasons {
 		if reasons[i].Reason == r {
@@ -86,7 +89,8 @@ func (r Reason) About() About {
 	return About{Reason: r, Why: "It is parked as " + string(r) + ", a reason that this version does not know.", Next: "Look at it with the version that parked it."}
 }
 
-// Reasons returns every reason, in the order in which they are shown: what needs a person first, what goes on by itself last.
+// Reasons returns every reason, in display order: those that need an operator first, those that resolve
+// themselves last.
 func Reasons() []Reason {
 	all := make([]Reason, len(reasons))
 	for i, a := range reasons {
@@ -95,16 +99,16 @@ func Reasons() []Reason {
 	return all
 }
 
-// DeadReasons returns the reasons of dead letters: every one but Rejected, of which jobs only wait.
+// DeadReasons returns the reasons of dead letters: all but Rejected, whose jobs only wait.
 func DeadReasons() []Reason {
 	return slices.DeleteFunc(Reasons(), func(r Reason) bool { return r == Rejected })
 }
 
-// ForRoom is what people are told that a job does which is parked as Rejected. Nobody has rejected it.
+// ForRoom is what people are told that a job parked as Rejected does. It was not refused by anyone.
 const ForRoom = "waiting for room"
 
-// Words is the reason for people: its name, which they type after --reason, but for Rejected. Programs have the name of each, in JSON, flags, metrics and
-// Redis.
+// Words returns the reason for people: its name, which is also the value of --reason, except for Rejected.
+// Programs see the name of every reason, in JSON, flags, metrics and Redis.
 func (r Reason) Words() string {
 	if r == Rejected {
 		return ForRoom
@@ -112,7 +116,7 @@ func (r Reason) Words() string {
 	return string(r)
 }
 
-// StateWords is a job's state for people.
+// StateWords returns a job's state for people.
 func StateWords(s State, r Reason) string {
 	if s == Parked && r == Rejected {
 		return ForRoom
@@ -120,7 +124,7 @@ func StateWords(s State, r Reason) string {
 	return string(s)
 }
 
-// As says of a job that it is parked: "waiting for room", or "parked as refused".
+// As returns a phrase for a parked job: "waiting for room", or "parked as refused".
 func (r Reason) As() string {
 	if r == Rejected {
 		return ForRoom
@@ -128,14 +132,14 @@ func (r Reason) As() string {
 	return "parked as " + r.Words()
 }
 
-// The errors of jobs parked as rejected; accept.lua and park.lua write them too.
+// The errors of jobs parked as rejected; accept.lua and park.lua write the same.
 const (
 	NoRoom      = "no room at admission"
 	WasPaused   = "its batch was paused"
 	WasApproved = "its batch was approved"
 )
 
-// Errors returns all the errors that a job parked for this reason can have. Nil means that it may have any.
+// Errors returns all errors that a job parked for this reason can have. Nil means any error.
 func (r Reason) Errors() []string {
 	if r == Rejected {
 		return []string{NoRoom, WasPaused, WasApproved}

@@ -5,15 +5,17 @@ import (
 	"encoding/hex"
 )
 
-// sentParts are what a digest of a request covers, each with its share of the digits. The payload is not in it, which never changes while a key
-// stays, and which nobody is to guess by a digest; nor are headers that are the same for all jobs, where secrets are rotated.
+// sentParts are the parts of a request that a digest covers, each with its number of digits. The payload is not
+// included: it never changes for a key, and a digest must not help to guess it. Headers that are the same for
+// all jobs are not included either, because their secrets are rotated.
 var sentParts = []struct {
 	name   string
 	digits int
 }{{"url or method", 6}, {"encoding or strip", 4}, {"idempotency_header, prefix or key", 6}, {"headers with placeholders", 4}}
 
-// SentDigest is a short digest of what a gateway's calls are made of: the request's target, how the body is written, how the key is shown,
-// and which headers are made of the job's own values. Two calls with one key must not differ in it. Empty headers have no digits: there are none.
+// SentDigest returns a short digest of how a gateway's calls are formed: the request's target, the body's
+// encoding, the form of the key, and the headers made of the job's own values. Two calls with the same key must
+// not differ in it. Empty headers have no digits.
 func SentDigest(target, encoding, key, headers string) string {
 	digest := ""
 	for i, text := range []string{target, encoding, key, headers} {
@@ -26,7 +28,7 @@ func SentDigest(target, encoding, key, headers string) string {
 	return digest
 }
 
-// SentChanges says in the configuration's words in which parts two digests differ.
+// SentChanges returns, in the configuration's words, the parts in which two digests differ.
 func SentChanges(then, now string) (changed []string) {
 	for _, part := range sentParts {
 		was, is := then[:min(part.digits, len(then))], now[:min(part.digits, len(now))]

@@ -5,7 +5,8 @@ import (
 	"math/big"
 )
 
-// Amounts is sums of money in minor units by currency, exact however large. As JSON it is an object of whole numbers; nil is an empty one.
+// Amounts holds exact sums of money in minor units, by currency. In JSON it is an object of whole numbers; nil
+// is an empty one.
 type Amounts map[string]*big.Int
 
 // Add adds an amount.
@@ -21,7 +22,7 @@ func (a *Amounts) Add(m Money) {
 	sum.Add(sum, m.Minor)
 }
 
-// AddAll adds all amounts of another one.
+// AddAll adds all amounts of o.
 func (a *Amounts) AddAll(o Amounts) {
 	for currency, minor := range o {
 		a.Add(Money{Minor: minor, Currency: currency})
@@ -36,7 +37,7 @@ func (a Amounts) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]*big.Int(a))
 }
 
-// equal reports whether both have the same sums; a currency that is not there has 0.
+// equal reports whether both have the same sums. A missing currency counts as 0.
 func (a Amounts) equal(o Amounts) bool {
 	for _, pair := range [][2]Amounts{{a, o}, {o, a}} {
 		for currency, minor := range pair[0] {
@@ -49,13 +50,13 @@ func (a Amounts) equal(o Amounts) bool {
 	return true
 }
 
-// Totals is jobs counted together with their money. The zero value counts nothing.
+// Totals is a number of jobs with the sum of their money. The zero value counts nothing.
 type Totals struct {
 	Jobs   int64   `json:"jobs"`
 	Amount Amounts `json:"amount"`
-	// NoAmount is how many of the jobs have no amount that can be read, where the gateway's jobs have one.
+	// NoAmount is how many of the jobs have no readable amount, at a gateway whose jobs have one.
 	NoAmount int64 `json:"without_amount"`
-	// Bytes is the size of the payloads as they are stored. Only the books of what is parked know it.
+	// Bytes is the stored size of the payloads. It is set only for parked jobs.
 	Bytes int64 `json:"-"`
 }
 
@@ -67,7 +68,7 @@ func (t *Totals) Add(o Totals) {
 	t.Amount.AddAll(o.Amount)
 }
 
-// AddMoney adds one more job, with its money as MoneyField writes it; empty where the gateway's jobs have none.
+// AddMoney adds one job, with its money as MoneyField returns it; empty if the gateway's jobs have none.
 func (t *Totals) AddMoney(field string) {
 	t.Jobs++
 	if m, ok := Booked(field); ok {
@@ -77,8 +78,8 @@ func (t *Totals) AddMoney(field string) {
 	}
 }
 
-// AddRecord adds one more job. Its money is what the record says, or else what the payload has at the dotted path field, with its currency at the dotted
-// path currency. An empty field: the gateway's jobs have no money.
+// AddRecord adds one job. Its money is taken from the record or else from the payload, at the dotted paths
+// field and currency. An empty field means that the gateway's jobs have no money.
 func (t *Totals) AddRecord(r Record, field, currency string) {
 	t.Jobs++
 	if field == "" {
@@ -95,15 +96,16 @@ func (t *Totals) AddRecord(r Record, field, currency string) {
 	t.Amount.Add(m)
 }
 
-// Equal reports whether both are the same.
+// Equal reports whether both totals are the same.
 func (t Totals) Equal(o Totals) bool {
 	return t.Jobs == o.Jobs && t.NoAmount == o.NoAmount && t.Bytes == o.Bytes && t.Amount.equal(o.Amount)
 }
 
-// Money says the money for people: "EUR 10.50, 2 jobs without an amount". Empty where there is nothing to say.
+// Money formats the money for people: "EUR 10.50, 2 jobs without an amount". It is empty if there is nothing to
+// say.
 func (t Totals) Money() string { return MoneyText(t.Amount, t.NoAmount) }
 
-// String is "12 jobs (EUR 10.50)".
+// String returns "12 jobs (EUR 10.50)".
 func (t Totals) String() string {
 	if money := t.Money(); money != "" {
 		return JobsText(t.Jobs) + " (" + money + ")"
@@ -111,7 +113,7 @@ func (t Totals) String() string {
 	return JobsText(t.Jobs)
 }
 
-// JobsText is "1 job" or "1,000 jobs".
+// JobsText returns "1 job" or "1,000 jobs".
 func JobsText(n int64) string {
 	if n == 1 {
 		return "1 job"

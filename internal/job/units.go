@@ -11,8 +11,8 @@ import (
 	"github.com/bojanz/currency"
 )
 
-// Units is the amount in units of its currency, for programs: "9635.86", "1050", "-0.05". It is empty where nobody knows the units: there is no
-// currency, or ISO 4217 does not list it.
+// Units formats the amount in units of its currency, for programs: "9635.86", "1050", "-0.05". It is empty if
+// the units are unknown: there is no currency, or ISO 4217 does not list it.
 func (m Money) Units() string {
 	if _, listed := currency.GetDigits(m.Currency); !listed {
 		return ""
@@ -20,8 +20,8 @@ func (m Money) Units() string {
 	return strings.ReplaceAll(strings.TrimPrefix(m.String(), m.Currency+" "), ",", "")
 }
 
-// FieldsOf returns what stands in a payload at some dotted paths, in their order; nil where a path leads nowhere, and everywhere if the payload is no
-// object. Numbers are as they were written, as json.Number.
+// FieldsOf returns the values at some dotted paths of a payload, in order. A value is nil if its path leads
+// nowhere; all are nil if the payload is not an object. Numbers are json.Number, as written.
 func FieldsOf(payload []byte, paths []string) []any {
 	values := make([]any, len(paths))
 	d := json.NewDecoder(bytes.NewReader(payload))
@@ -36,7 +36,7 @@ func FieldsOf(payload []byte, paths []string) []any {
 	return values
 }
 
-// Sorted returns the sums by currency, in the order of their names.
+// Sorted returns the sums ordered by currency.
 func (a Amounts) Sorted() []Money {
 	var all []Money
 	for _, name := range slices.Sorted(maps.Keys(a)) {

@@ -10,13 +10,13 @@ import (
 // MaxIDLength is the longest job id, in bytes.
 const MaxIDLength = 200
 
-// MaxLine is the longest line of a billing file and the largest job a producer may hand over, in bytes.
+// MaxLine is the longest line of a billing file and the largest job that a producer may submit, in bytes.
 const MaxLine = 1 << 20
 
 var gatewayName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// CheckID returns why id can't name a job, or nil. Ids travel in a header, whose ends HTTP trims and which
-// holds visible ASCII alone: a space at the end would make two jobs share one idempotency key.
+// CheckID returns why id can't name a job, or nil. Ids are sent in a header: HTTP trims its ends and allows
+// only visible ASCII. A trailing space would give two jobs the same idempotency key.
 func CheckID(id string) error {
 	switch {
 	case id == "":
@@ -32,7 +32,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// shown is the first character of text in quotes, or its first byte where that is none.
+// shown returns the first character of text in quotes, or its first byte if that is not valid UTF-8.
 func shown(text string) string {
 	c, size := utf8.DecodeRuneInString(text)
 	if c == utf8.RuneError && size == 1 {

@@ -16,10 +16,11 @@ import (
 
 const (
 	mostNamed = 5   // fields that an error names
-	mostName  = 200 // bytes of the name of each
+	mostName  = 200 // bytes of each name
 )
 
-// cards refuses a job that holds a card number where the gateway's rule allows none, or masks those in its payload.
+// cards applies the gateway's rule on card numbers: it refuses a job that contains one, or masks those in its
+// payload.
 func (r *Reader) cards(j job.Job) (job.Job, error) {
 	rule := r.gate.cards
 	if rule.Then == job.CardsAllow {
@@ -38,7 +39,7 @@ func (r *Reader) cards(j job.Job) (job.Job, error) {
 	return j, nil
 }
 
-// cardless returns a payload with its card numbers masked, where the rule says so, or why it can't be taken in.
+// cardless returns the payload with its card numbers masked, if the rule says so, or why it is refused.
 func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.RawMessage, error) {
 	if clean(payload) {
 		return payload, nil
@@ -55,7 +56,8 @@ func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.
 	return append(w.out, payload[w.copied:]...), nil
 }
 
-// clean says that a payload has no card number, as it can be seen without going through its fields: what follows a number in JSON, and is no part of it, ends it.
+// clean reports that a payload has no card number. It does not parse the payload: in JSON, whatever follows a
+// number ends it. A false result means that the fields must be searched.
 func clean(payload []byte) bool {
 	if bytes.IndexByte(payload, '\\') < 0 {
 		return !pan.Contains(payload)
@@ -63,7 +65,8 @@ func clean(payload []byte) bool {
 	return !pan.Suspected(payload) && !mayHide(payload)
 }
 
-// mayHide says that a payload has an escape for what may stand in a card number, or one whose own digits may hide where a number begins behind it.
+// mayHide reports whether a payload has an escape for a character that may be part of a card number, or an
+// escape whose digits may hide the start of one.
 func mayHide(payload []byte) bool {
 	const escape = len(`\u0000`)
 	var means [utf8.UTFMax]byte
@@ -80,7 +83,7 @@ func mayHide(payload []byte) bool {
 		}
 		payload = payload[at:]
 		if len(payload) < escape {
-			return true // the parser says what is wrong
+			return true // the parser reports the error
 		}
 		code, err := strconv.ParseUint(string(payload[2:escape]), 16, 16)
 		if belongs, _ := pan.Belongs(utf8.AppendRune(means[:0], rune(code))); belongs || err != nil {
@@ -94,15 +97,15 @@ func mayHide(payload []byte) bool {
 	}
 }
 
-// cardWalk goes through a payload. JSON that the parser does not take ends it.
+// cardWalk searches a payload. Invalid JSON ends the search.
 type cardWalk struct {
 	p      parser
 	rule   job.CardRule
 	path   []string
-	found  []string // the paths of the first fields with a card number
-	fields int      // with one
-	inKey  bool     // one stands in a key
-	out    []byte   // the payload, masked, as far as it was copied
+	found  []string // paths of the first fields with a card number
+	fields int      // number of fields with a card number
+	inKey  bool     // a key contains one
+	out    []byte   // the masked payload, as far as it was copied
 	copied int
 }
 
@@ -122,7 +125,7 @@ func (w *cardWalk) refusal(gateway string) error {
 	return job.CardError(fmt.Sprintf("%s what looks like a card number: send a token in its place, or name the field in gateways.%s.pan.allow", fields, gateway))
 }
 
-// name is the path of the field that is looked at, and its beginning if it is long.
+// name returns the path of the current field, shortened if it is long.
 func (w *cardWalk) name() string {
 	var name []byte
 	for i, key := range w.path {
@@ -136,7 +139,7 @@ func (w *cardWalk) name() string {
 	return string(name)
 }
 
-// value goes through one value. allowed says that its field may have a card number.
+// value walks one value. allowed says that its field may contain a card number.
 func (w *cardWalk) value(depth int, allowed bool) error {
 	start := w.p.pos
 	switch c := w.p.peek(); {
@@ -161,13 +164,13 @@ func (w *cardWalk) value(depth int, allowed bool) error {
 	}
 	number := w.p.in[start:w.p.pos]
 	if whole, _, fraction := bytes.Cut(number, []byte(".")); fraction && !bytes.ContainsAny(number, "eE") && !pan.Contains(whole) {
-		return nil // a place on earth or a rate
+		return nil // a coordinate or a rate
 	}
 	w.look(start, number)
 	return nil
 }
 
-// look looks at the text of a value that begins at start and ends here.
+// look checks the text of a value that begins at start and ends here.
 func (w *cardWalk) look(start int, text []byte) {
 	if !pan.Contains(text) {
 		return
@@ -220,7 +223,7 @@ func (w *cardWalk) array(depth int, allowed bool) error {
 	return nil
 }
 
-// plainError is an error whose text has a card number no more.
+// plainError is an error with the card numbers masked in its text.
 type plainError struct {
 	text string
 	err  error
@@ -229,10 +232,10 @@ type plainError struct {
 // Error implements error.
 func (e plainError) Error() string { return e.text }
 
-// Unwrap returns the error as it was.
+// Unwrap returns the original error.
 func (e plainError) Unwrap() error { return e.err }
 
-// masked returns an error that may be shown: it may quote a key or a name.
+// masked returns an error that is safe to show: the original may quote a key or a name.
 func masked(err error) error {
 	if err == nil || !pan.ContainsString(err.Error()) {
 		return err
@@ -240,7 +243,7 @@ func masked(err error) error {
 	return plainError{pan.MaskString(err.Error()), err}
 }
 
-// Masked returns a line as it may be kept although it can't be used, with the card numbers in it masked.
+// Masked returns a line that can't be used, with its card numbers masked, so that it may be kept.
 func (l Line) Masked() []byte {
 	text := pan.Mask(l.Raw)
 	if _, refused := errors.AsType[job.CardError](l.Err); !refused || !slices.Equal(text, l.Raw) {
@@ -249,7 +252,7 @@ func (l Line) Masked() []byte {
 	return pan.Mask(unescaped(l.Raw))
 }
 
-// unescaped returns JSON that says the same without escapes for what may stand in a card number.
+// unescaped returns equivalent JSON without escapes for characters that may be part of a card number.
 func unescaped(line []byte) []byte {
 	const visible = '~' - ' ' + 1
 	pairs := make([]string, 0, 4*visible)

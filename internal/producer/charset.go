@@ -29,7 +29,7 @@ func charsetOf(encoding string) *charmap.Charmap {
 	return nil
 }
 
-// decoded returns a line as UTF-8: the line itself where it is that already.
+// decoded returns a line as UTF-8: the line itself if it is UTF-8 already.
 func (r *Reader) decoded(raw []byte) ([]byte, error) {
 	if r.charset == nil {
 		err := checkText(raw)
@@ -56,7 +56,8 @@ func (r *Reader) decoded(raw []byte) ([]byte, error) {
 	return text, nil
 }
 
-// noCharacter says of a byte that it stands for a control character, which no billing file means.
+// noCharacter returns the error for a byte that decodes to a control character, which no billing file contains
+// on purpose.
 func (r *Reader) noCharacter(at int) error {
 	if r.opt.Encoding == Latin1 {
 		return fmt.Errorf("byte %d is not a character of %s: say --encoding %s", at+1, Latin1, Windows1252)

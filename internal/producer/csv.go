@@ -12,30 +12,30 @@ import (
 	"spillway/internal/job"
 )
 
-// csvHeader is what the header row of a CSV file says.
+// csvHeader is the parsed header row of a CSV file.
 type csvHeader struct {
 	raw   []byte
 	names []string
-	keys  [][]byte // each name as a JSON key with its colon
-	id    int      // the column of the id
-	route int      // that of the route; -1: there is none
-	row   [][]byte // the fields of the record at hand, used again for each
-	plan  *plan    // what makes payloads of records; nil: they are payloads
+	keys  [][]byte // each column name as a JSON key, with its colon
+	id    int      // column of the id
+	route int      // column of the route; -1: none
+	row   [][]byte // fields of the current record, reused for each
+	plan  *plan    // maps records to payloads; nil: records are the payloads
 }
 
-// quoteState is where in a CSV record a byte stands. Only a quote at the start of a field opens one, so that an inch
-// mark within a field spoils its own line and no other.
+// quoteState is the state of the CSV scanner at a byte. Only a quote at the start of a field opens a quoted
+// field, so that an inch mark within a field breaks only its own line.
 type quoteState int
 
 const (
 	fieldStart quoteState = iota
 	unquoted
 	quoted
-	quoteSeen   // a quote within a quoted field: its end, or the first of two
+	quoteSeen   // a quote within a quoted field: the end of the field, or the first of two
 	quoteReturn // the carriage return after it
 )
 
-// after returns the state after some more bytes.
+// after returns the state after the bytes of b.
 func (q quoteState) after(b []byte, comma byte) quoteState {
 	if q == fieldStart && bytes.IndexByte(b, '"') < 0 && b[len(b)-1] == '\n' {
 		return fieldStart
@@ -60,7 +60,7 @@ func (q quoteState) next(c, comma byte) quoteState {
 	return unquoted
 }
 
-// readHeader reads the header row. Without a good one no record could be understood.
+// readHeader reads the header row. Without a valid one, no record could be parsed.
 func (r *Reader) readHeader() error {
 	for {
 		line, err := r.in.record()
@@ -112,7 +112,7 @@ func (r *Reader) useHeader(line Line) error {
 	return nil
 }
 
-// name takes the names of the columns.
+// name sets the column names.
 func (h *csvHeader) name(fields [][]byte) error {
 	seen := make(map[string]int, len(fields))
 	for i, f := range fields {
@@ -130,7 +130,7 @@ func (h *csvHeader) name(fields [][]byte) error {
 	return nil
 }
 
-// missingHint says what to do where the column of the id is not there: with another separator it may be.
+// missingHint says what to do if there is no column for the id; a different separator may be the reason.
 func (r *Reader) missingHint(names []string, header []byte) string {
 	for _, other := range []byte(";,\t|") {
 		fields, err := splitRecord(nil, header, other)
@@ -177,7 +177,7 @@ func shownNames(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// csvJob makes a job of one record. Without a map its payload is an object of strings in the order of the header.
+// csvJob makes a job of one record. Without a map, its payload is an object of strings in header order.
 func (r *Reader) csvJob(raw []byte) (job.Job, error) {
 	h := r.csv
 	record := trimLineEnd(raw)
@@ -229,13 +229,13 @@ func (h *csvHeader) size(record []byte) int {
 	return n
 }
 
-// errors of a record's quotes. field is counted from 0.
+// quoteError is an error in a record's quotes. field counts from 0.
 type quoteError struct {
 	field int
 	what  string
 }
 
-// Error says what is wrong without the field's name.
+// Error returns what is wrong, with the field's number instead of its name.
 func (e *quoteError) Error() string { return fmt.Sprintf("field %d %s", e.field+1, e.what) }
 
 const (
@@ -244,8 +244,8 @@ const (
 	afterQuote = "goes on after its closing quote: a quote within a quoted field is written twice"
 )
 
-// explain adds the column's name, and how many lines went with the record: the reader can't know which of them were
-// meant to be records, so it uses none of them rather than charge what nobody asked for.
+// explain adds the column's name and the number of lines in the record. Which of those lines were meant as
+// records is unknown, so none is used: that could charge what was not asked for.
 func (h *csvHeader) explain(err error, raw []byte) error {
 	var q *quoteError
 	if errors.As(err, &q) && q.field < len(h.names) {
@@ -257,7 +257,7 @@ func (h *csvHeader) explain(err error, raw []byte) error {
 	return err
 }
 
-// splitRecord appends the fields of a record to dst. A field may be part of record.
+// splitRecord appends the fields of a record to dst. Fields may alias record.
 func splitRecord(dst [][]byte, record []byte, comma byte) ([][]byte, error) {
 	for n := 0; ; n++ {
 		if len(record) > 0 && record[0] == '"' {
@@ -288,7 +288,7 @@ func splitRecord(dst [][]byte, record []byte, comma byte) ([][]byte, error) {
 	}
 }
 
-// quotedField reads the quoted field at the start of record; what is left starts with a separator or is empty.
+// quotedField reads the quoted field at the start of record. rest starts with a separator or is empty.
 func quotedField(record []byte, n int, comma byte) (field, rest []byte, err error) {
 	at, doubled := 1, false
 	for {

@@ -10,9 +10,9 @@ import (
 	"sync"
 )
 
-// Digest returns 16 hex digits of the SHA-256 over a payload's canonical form: keys sorted, white space out, escapes
-// resolved, numbers as they stand. The same payload written otherwise has the same digest; 1 and 1.0 are not the same.
-// An empty payload is {}. What is not JSON is digested as it stands.
+// Digest returns 16 hex digits of the SHA-256 of a payload's canonical form: keys sorted, white space removed,
+// escapes resolved, numbers as written. Payloads that differ only in their notation have the same digest, but 1
+// and 1.0 differ. An empty payload counts as {}. Text that is not JSON is hashed as it is.
 func Digest(payload json.RawMessage) string {
 	c, _ := canons.Get().(*canon)
 	defer canons.Put(c)
@@ -32,10 +32,10 @@ type canon struct {
 	p       parser
 	out     []byte
 	scratch []byte
-	spans   []span // the members of the objects that are open, outermost first
+	spans   []span // the members of the open objects, outermost first
 }
 
-// span is where in out one member stands; its key ends at colon.
+// span is the position of one member in out. Its key ends at colon.
 type span struct{ start, colon, end int }
 
 func (c *canon) whole() ([]byte, error) {
@@ -140,7 +140,7 @@ func (c *canon) member(depth int) (span, error) {
 	return m, err
 }
 
-// sort brings the members from spans[base], written at start, into the order of their keys.
+// sort sorts the members from spans[base] on, written at start, by key.
 func (c *canon) sort(base, start int) {
 	mine := c.spans[base:]
 	byKey := func(a, b span) int { return bytes.Compare(c.out[a.start:a.colon], c.out[b.start:b.colon]) }

@@ -8,7 +8,8 @@ import (
 	"spillway/internal/job"
 )
 
-// Lane returns the lane of a job that names this one, or none (empty), or why it can't have it. A nil key: the gateway has no lanes.
+// Lane returns the lane of a job that names this one, or why it can't have it. An empty name means that the job
+// names none. A nil key means that the gateway has no lanes.
 func Lane(gateway string, key *job.LaneKey, named string, payload json.RawMessage) (string, error) {
 	if key == nil {
 		if named != "" {
@@ -39,7 +40,7 @@ func Lane(gateway string, key *job.LaneKey, named string, payload json.RawMessag
 
 var errLaneKind = errors.New("must be a text in quotes or a whole number")
 
-// laneIn returns the lane that a payload has; empty where the field is missing or null.
+// laneIn returns the lane in a payload. It is empty if the field is missing or null.
 func laneIn(payload json.RawMessage, field string) (string, error) {
 	p, _ := parsers.Get().(*parser)
 	defer parsers.Put(p)
@@ -57,7 +58,7 @@ func laneIn(payload json.RawMessage, field string) (string, error) {
 	return lane, nil
 }
 
-// lane returns the lane that a job takes.
+// lane returns the lane of a job.
 func (r *Reader) lane(j job.Job) (string, error) {
 	if r.opt.Lanes == nil {
 		return j.Lane, nil

@@ -20,21 +20,22 @@ var (
 	errLongRecord = fmt.Errorf("the record is longer than %d bytes, the most that a job may have: is a quote not closed?", job.MaxLine)
 )
 
-// lines cuts a stream into lines, and holds never more than one of at most job.MaxLine plus one read.
+// lines splits a stream into lines. It never holds more than one line, of at most job.MaxLine bytes, plus one
+// read.
 type lines struct {
 	r      *bufio.Reader
-	number int    // lines begun
+	number int    // lines started
 	fresh  bool   // the next byte begins a line
-	slab   []byte // where short lines are copied to, one after the other: one allocation for many
-	rest   *rest  // of the line last returned; skipped before the next
-	comma  byte   // what separates the fields of a CSV record
+	slab   []byte // short lines are copied into it one after the other, to save allocations
+	rest   *rest  // of the last line returned; skipped before the next line
+	comma  byte   // separator of CSV fields
 }
 
 func newLines(r io.Reader, comma byte) *lines {
 	return &lines{r: bufio.NewReaderSize(r, readSize), fresh: true, comma: comma}
 }
 
-// start skips a byte order mark, and names what is certainly not a billing file.
+// start skips a byte order mark and refuses input that is certainly not a billing file.
 func (l *lines) start() error {
 	head, err := l.r.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -55,7 +56,7 @@ func (l *lines) start() error {
 // line returns the next physical line.
 func (l *lines) line() (Line, error) { return l.next(false) }
 
-// record returns the next CSV record: as many physical lines as its quotes hold together.
+// record returns the next CSV record, which spans several physical lines if its quotes do.
 func (l *lines) record() (Line, error) { return l.next(true) }
 
 func (l *lines) next(csv bool) (Line, error) {
@@ -94,7 +95,7 @@ func (l *lines) next(csv bool) (Line, error) {
 	return line, nil
 }
 
-// add appends a fragment to a line. A line of one fragment goes to the slab.
+// add appends a fragment to a line. A line of only one fragment goes to the slab.
 func (l *lines) add(raw, frag []byte, full bool) []byte {
 	if raw != nil || !full || len(frag) > slabSize/4 {
 		return append(raw, frag...)
@@ -107,9 +108,9 @@ func (l *lines) add(raw, frag []byte, full bool) []byte {
 	return l.slab[from:len(l.slab):len(l.slab)]
 }
 
-// fragment returns the bytes up to the next line end, or as many as the buffer holds; valid until the next call. At the
-// end of the stream it returns the last bytes, then io.EOF. When the stream breaks, what it gave last is not returned:
-// nobody knows how its line would have gone on.
+// fragment returns the bytes up to the next line end, or as many as the buffer holds. They are valid until the
+// next call. At the end of the stream it returns the last bytes, then io.EOF. If the stream breaks, the last
+// incomplete line is not returned, because its continuation is unknown.
 func (l *lines) fragment() ([]byte, error) {
 	frag, err := l.r.ReadSlice('\n')
 	switch {
@@ -126,7 +127,7 @@ func (l *lines) fragment() ([]byte, error) {
 	return frag, nil
 }
 
-// ending finds where a line or record ends.
+// ending finds the end of a line or record.
 type ending struct {
 	csv   bool
 	comma byte
@@ -150,7 +151,7 @@ func (e *ending) tooLong() error {
 	return errLongLine
 }
 
-// rest reads what follows the part of a too long line that is held in memory.
+// rest reads the part of an overlong line that is not held in memory.
 type rest struct {
 	in   *lines
 	end  ending
@@ -176,7 +177,7 @@ func (r *rest) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// contentLength is the length of a line without its line end.
+// contentLength returns the length of a line without its line end.
 func contentLength(raw []byte) int { return len(trimLineEnd(raw)) }
 
 func trimLineEnd(raw []byte) []byte {

@@ -12,15 +12,15 @@ import (
 	"spillway/internal/job"
 )
 
-// plan is a gateway's map, made ready: its targets stand in the order of the payload, which is the digest's.
+// plan is a gateway's map, prepared for use. Its targets are in payload order, which is the digest's order.
 type plan struct {
 	targets  []target
 	keep     bool
 	currency string
-	decimal  byte            // 0: nobody has said what stands before decimals
-	whose    string          // whose map it is, for errors
-	named    map[string]bool // fields of a record that Keep does not keep: the map takes or makes them
-	// used again for each record
+	decimal  byte            // decimal mark; 0: not specified
+	whose    string          // the gateway, for errors
+	named    map[string]bool // fields of a record that Keep does not copy, because the map uses or sets them
+	// items is reused for each record.
 	items  []item
 	number number
 	canon  canon
@@ -30,18 +30,19 @@ type plan struct {
 // target is a field of the payload.
 type target struct {
 	job.MapField
-	names  []string // of its levels
-	keys   [][]byte // each name as a JSON key with its colon
-	fixed  cell     // the constant
-	column int      // of a CSV file
+	names  []string // of its path
+	keys   [][]byte // each name as a JSON key, with its colon
+	fixed  cell     // the constant value
+	column int      // in a CSV file
 }
 
-// cell is one value of a record: a text, or other JSON as it was written. The zero cell is none: an empty column, null or "".
+// cell is one value of a record: text, or other JSON as written. The zero cell is an absent value: an empty
+// column, null or "".
 type cell struct{ text, json []byte }
 
 func (c cell) absent() bool { return len(c.text) == 0 && len(c.json) == 0 }
 
-// item is a target and its value in the record at hand.
+// item is a target with its value in the current record.
 type item struct {
 	*target
 	cell
@@ -76,7 +77,7 @@ func (p *plan) sort() {
 	slices.SortFunc(p.targets, func(a, b target) int { return slices.CompareFunc(a.keys, b.keys, bytes.Compare) })
 }
 
-// bind finds the columns of a CSV file. Columns that are kept become targets.
+// bind looks up the columns of a CSV file. Columns that are kept become targets.
 func (p *plan) bind(columns []string, id int) error {
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -112,7 +113,7 @@ func (p *plan) record(fields [][]byte) (json.RawMessage, error) {
 	return p.payload()
 }
 
-// object makes the payload of an object that was parsed. Its field id, if that is not empty, is kept where the map names it alone.
+// object makes the payload of a parsed object. Its field id, if not empty, is kept only if the map names it.
 func (p *plan) object(in *parser, id string) (json.RawMessage, error) {
 	p.items = p.items[:0]
 	for i := range p.targets {
@@ -134,7 +135,7 @@ func (p *plan) object(in *parser, id string) (json.RawMessage, error) {
 	return p.payload()
 }
 
-// find returns a field of an object: one of that very name, or else the one at that dotted path.
+// find returns a field of an object: the one with exactly that name, or else the one at that dotted path.
 func (p *plan) find(in *parser, name string) cell {
 	for _, m := range in.members {
 		if string(m.key) == name {
@@ -159,7 +160,7 @@ func cellOf(value []byte) cell {
 	return cell{text: []byte(unquote(value))}
 }
 
-// payload writes the items. Those without a value are left out.
+// payload writes the items. Items without a value are omitted.
 func (p *plan) payload() (json.RawMessage, error) {
 	size := 2
 	for _, it := range p.items {
@@ -185,7 +186,8 @@ func (p *plan) payload() (json.RawMessage, error) {
 	return append(out, '}'), nil
 }
 
-// enter writes what stands before the target's value, after a field within the objects that are open. It returns those that are open then.
+// enter writes what precedes the target's value, given the objects that are open. It returns the objects that
+// are open afterwards.
 func (t *target) enter(out []byte, open []string) ([]byte, []string) {
 	parents, same := t.names[:len(t.names)-1], 0
 	for same < min(len(open), len(parents)) && open[same] == parents[same] {
@@ -228,7 +230,7 @@ func (p *plan) value(out []byte, it item) ([]byte, error) {
 	return appendQuoted(out, it.text), nil
 }
 
-// canonical appends a JSON value as the digest sees it.
+// canonical appends a JSON value in the digest's canonical form.
 func (p *plan) canonical(out, value []byte) ([]byte, error) {
 	p.canon.p.in, p.canon.p.pos = value, 0
 	text, err := p.canon.whole()
@@ -262,7 +264,7 @@ func (p *plan) minor(out []byte, it item) ([]byte, error) {
 		p.number.scale, digits, hint))
 }
 
-// digits returns into how many decimals the record's currency is divided.
+// digits returns the number of decimals of the record's currency.
 func (p *plan) digits() (int, error) {
 	from := p.currency
 	for _, it := range p.items {
@@ -277,7 +279,7 @@ func (p *plan) digits() (int, error) {
 	return 0, job.NoCurrency(from)
 }
 
-// traced adds to an error that names a field of the payload where in the record that comes from.
+// traced adds, to an error that names a payload field, the source of that field in the record.
 func (p *plan) traced(err error) error {
 	for _, t := range p.targets {
 		if t.Value == nil && t.From != t.To && strings.Contains(err.Error(), strconv.Quote(t.To)) {
@@ -287,7 +289,7 @@ func (p *plan) traced(err error) error {
 	return err
 }
 
-// noNumber says what is wrong with a number, without its value.
+// noNumber returns the error for an invalid number, without its value.
 func (p *plan) noNumber(it item) error {
 	mark := cmp.Or(p.decimal, '.')
 	other := map[byte]byte{'.': ',', ',': '.'}[mark]

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/job"
 )
 
-// MaxBatch is the longest name of a batch, in bytes.
+// MaxBatch is the longest batch name, in bytes.
 const MaxBatch = 200
 
 var (
@@ -104,7 +104,7 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 	return r.checked(j)
 }
 
-// finished reads whether a line's payload is one already, as that of dlq export is.
+// finished reads whether a line's payload is already mapped, as in the output of dlq export.
 func (r *Reader) finished(value []byte) error {
 	switch string(value) {
 	case "true":
@@ -116,7 +116,7 @@ func (r *Reader) finished(value []byte) error {
 	return nil
 }
 
-// mapPayload makes the payload of the one that a line in the wrapped form has.
+// mapPayload maps the payload of a line in the wrapped form.
 func (r *Reader) mapPayload(j *job.Job) error {
 	if _, err := r.maxCost(j.Gateway); err != nil || r.gate.plan == nil {
 		return err
@@ -129,11 +129,11 @@ func (r *Reader) mapPayload(j *job.Job) error {
 	return err
 }
 
-// shown is what dlq show and list write of a job that is not the job's own.
+// shown lists what dlq show and list write of a job beyond the job itself.
 var shown = []string{"reason", "error", "attempts", "attempts_spent", "parked_at", "replays", "idempotency_key", "status", "accepted_at", "first_call_at",
 	"edited_at", "may_have_charged", "amount", "replay", "calls", "in_vain", "cursor"}
 
-// flagJob is what the options say of every job.
+// flagJob returns a job with the values that the options set for every job.
 func (r *Reader) flagJob() job.Job {
 	cost := int64(1)
 	if r.opt.Shown {
@@ -142,7 +142,8 @@ func (r *Reader) flagJob() job.Job {
 	return job.Job{Gateway: r.opt.Gateway, Cost: cost, At: r.opt.At, Expires: r.opt.Expires, Batch: r.opt.Batch, Route: r.opt.Route, Priority: r.opt.Class, Lane: r.opt.Lane}
 }
 
-// set takes one member of a wrapped line. Null is as good as absent, but for the payload: nobody means to send nothing.
+// set sets one member of a wrapped line. Null means absent, except for the payload: a null payload is surely a
+// mistake.
 func (r *Reader) set(j *job.Job, m member) (err error) {
 	null := string(m.value) == "null"
 	switch string(m.key) {
@@ -212,7 +213,7 @@ func (r *Reader) unknownKey(key []byte) error {
 	return fmt.Errorf("unknown key %s: known are id, payload, gateway, route, lane, priority, cost, at, expires and batch%s", show(key), hint)
 }
 
-// checked returns the job, or why it can't be one.
+// checked returns the job, or why it is invalid.
 func (r *Reader) checked(j job.Job) (job.Job, error) {
 	if j.ID == "" {
 		return job.Job{}, errNoID
@@ -334,13 +335,13 @@ func (r *Reader) batchOf(m member) (string, error) {
 	if err := checkBatch(text); err != nil {
 		return "", err
 	}
-	if !strings.Contains(text, `\`) { // what has none is never an escape in another line
+	if !strings.Contains(text, `\`) { // text without one is never an escape in another line
 		r.batch = text
 	}
 	return text, nil
 }
 
-// quotedIs reports whether value is text in quotes, without looking into escapes.
+// quotedIs reports whether value is text in quotes. It does not resolve escapes.
 func quotedIs(value []byte, text string) bool {
 	return text != "" && len(value) == len(text)+2 && string(value[1:len(value)-1]) == text
 }

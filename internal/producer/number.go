@@ -6,15 +6,17 @@ import "bytes"
 type number struct {
 	negative bool
 	digits   []byte
-	scale    int  // how many of the digits stand behind the mark
-	told     bool // somebody has said what the mark is
+	scale    int  // number of digits after the decimal mark
+	told     bool // the decimal mark was specified
 }
 
-// groupMarks are what people put between thousands: spaces that may or may not break, apostrophes, a point or comma.
+// groupMarks are the separators that people put between thousands: spaces, breaking or not, apostrophes, a
+// point or comma.
 var groupMarks = [][]byte{[]byte(" "), []byte("\u00a0"), []byte("\u202f"), []byte("'"), []byte("’"), []byte("."), []byte(",")}
 
-// read reads a text in which mark stands before the decimals; zero means a point, and that nobody has said so. What it reads is exact, or false:
-// groups of thousands have three digits, and "7,125" is none where nobody has said what the comma is.
+// read parses text in which mark is the decimal mark. A zero mark means a point, not specified by the user. The
+// result is exact, or read returns false: groups of thousands must have three digits, and "7,125" is refused
+// unless the meaning of the comma was specified.
 func (n *number) read(text []byte, mark byte) bool {
 	marks := groupMarks
 	if n.told = mark != 0; !n.told {
@@ -70,7 +72,7 @@ func allDigits(text []byte) bool {
 	return true
 }
 
-// trim takes zeros away at the end, down to that many decimals.
+// trim removes trailing zeros, down to that many decimals.
 func (n *number) trim(decimals int) {
 	for n.scale > decimals && n.digits[len(n.digits)-1] == '0' {
 		n.digits, n.scale = n.digits[:len(n.digits)-1], n.scale-1
@@ -87,8 +89,9 @@ func (n *number) appendPlain(dst []byte) []byte {
 	return dst
 }
 
-// appendMinor appends the number in minor units, of which a unit has 10^digits. ok is false where it has a fraction of them, or too many decimals and
-// nobody has said that a point begins them: 1.690 may be a thousand and more.
+// appendMinor appends the number in minor units, 10^digits to a unit. ok is false if that is not a whole
+// number. It is also false if there are too many decimals and the decimal mark was not specified: 1.690 may
+// mean more than a thousand.
 func (n *number) appendMinor(dst []byte, digits int) (_ []byte, ok bool) {
 	if n.told {
 		n.trim(digits)
@@ -102,7 +105,7 @@ func (n *number) appendMinor(dst []byte, digits int) (_ []byte, ok bool) {
 	return n.appendWhole(dst, n.digits), true
 }
 
-// appendWhole appends digits with their sign, and without idle zeros.
+// appendWhole appends digits with their sign and without leading zeros.
 func (n *number) appendWhole(dst, digits []byte) []byte {
 	if n.negative {
 		dst = append(dst, '-')

@@ -7,19 +7,20 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds nesting. Redis's own JSON decoder gives up at 1000.
+// maxDepth bounds nesting. Redis's JSON decoder gives up at 1000.
 const maxDepth = 500
 
-// manyKeys is the number of keys from which on an object's keys are looked up in a map.
+// manyKeys is the number of keys in an object from which on they are looked up in a map.
 const manyKeys = 16
 
-// parser checks one JSON text: the grammar of RFC 8259, no key twice in one object, no half surrogate pairs.
-// encoding/json lets the last of two equal keys win, unseen; where it is an amount, nobody knows which was meant.
+// parser validates one JSON text: the grammar of RFC 8259, no duplicate keys in an object, no unpaired
+// surrogates. encoding/json silently lets the last of two equal keys win; if they are amounts, it is unknown
+// which was meant.
 type parser struct {
 	in      []byte
 	pos     int
-	spaces  bool     // white space was met between tokens, not only around them
-	keys    [][]byte // the keys of the objects that are open, outermost first
+	spaces  bool     // there was white space between tokens
+	keys    [][]byte // the keys of the open objects, outermost first
 	members []member // the members of the outermost object
 }
 
@@ -110,7 +111,7 @@ func (p *parser) objectAt(depth int) error {
 	return nil
 }
 
-// key reads a key, its colon and the space around it.
+// key reads a key, its colon and the white space around it.
 func (p *parser) key() ([]byte, error) {
 	if p.peek() != '"' {
 		return nil, p.fail("a key in quotes is expected")
@@ -132,7 +133,7 @@ func (p *parser) key() ([]byte, error) {
 	return key, nil
 }
 
-// once notes a key of the innermost object, and fails where it was there before.
+// once records a key of the innermost object, and fails if the object has it already.
 func (p *parser) once(key []byte, base int, seen map[string]struct{}) (map[string]struct{}, error) {
 	mine := p.keys[base:]
 	p.keys = append(p.keys, key)
@@ -194,7 +195,7 @@ func (p *parser) more(closing byte) (bool, error) {
 	return false, p.fail("a comma or %q is expected", closing)
 }
 
-// plain marks the bytes that stand for themselves within a string.
+// plain marks the bytes that need no escape within a string.
 var plain = func() (t [256]bool) {
 	for c := range t {
 		t[c] = c >= ' ' && c != '"' && c != '\\'
@@ -202,7 +203,7 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// str reads a string and returns it as written, with its quotes, and whether it has escapes.
+// str reads a string. It returns the string as written, with quotes, and whether it has escapes.
 func (p *parser) str() (raw []byte, escaped bool, err error) {
 	start := p.pos
 	p.pos++
@@ -321,7 +322,7 @@ func (p *parser) space() {
 	}
 }
 
-// peek returns the next byte, or 0 at the end: no token starts with it.
+// peek returns the next byte, or 0 at the end. No token starts with 0.
 func (p *parser) peek() byte {
 	if p.pos < len(p.in) {
 		return p.in[p.pos]
@@ -337,7 +338,7 @@ func (p *parser) fail(format string, args ...any) error {
 	return fmt.Errorf("not JSON: column %d: %s", p.pos+1, what)
 }
 
-// checkText fails where a line is not UTF-8.
+// checkText fails if a line is not valid UTF-8.
 func checkText(raw []byte) error {
 	if utf8.Valid(raw) {
 		return nil
@@ -352,7 +353,7 @@ func checkText(raw []byte) error {
 	return nil
 }
 
-// show quotes a key for a message, shortened.
+// show quotes a key for a message, shortened if it is long.
 func show(key []byte) string {
 	const most = 60
 	if len(key) > most {

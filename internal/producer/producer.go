@@ -1,5 +1,5 @@
-// Package producer is step 1 of 8: it reads a billing file as a stream of jobs, in constant memory, and says of every
-// line that can't be used why not.
+// Package producer is step 1 of 8: it reads a billing file as a stream of jobs, in constant memory, and reports
+// for every unusable line why it can't be used.
 package producer
 
 import (
@@ -24,65 +24,75 @@ const (
 	CSV    = "csv"    // a header row, then one record a job
 )
 
-// Options says how a billing file is to be read. What a line says itself wins over Gateway, Batch, At and Expires.
+// Options says how to read a billing file. A line's own values take precedence over Gateway, Batch, At and
+// Expires.
 type Options struct {
-	Format  string    // ndjson or csv; empty means by the ending of the file's name, else ndjson
-	IDField string    // the field that is the id (in NDJSON also a dotted path), and the line itself the payload; empty means the wrapped form; CSV needs it
-	Gateway string    // the gateway of lines that name none; empty means that every line must
+	Format  string    // ndjson or csv; empty means by the extension of the file's name, else ndjson
+	IDField string    // the field that holds the id (in NDJSON also a dotted path), while the line itself is the payload; empty means the wrapped form; required for CSV
+	Gateway string    // the gateway of lines that name none; empty means that every line must name one
 	Batch   string    // the batch of lines that name none; empty means none
-	At      time.Time // the earliest moment of sending; zero means now
-	Expires time.Time // the moment after which jobs must not be sent any more; zero means never
+	At      time.Time // the earliest time of sending; zero means now
+	Expires time.Time // the time after which jobs must not be sent; zero means never
 	Class   string    // the class of jobs that name none; empty means the gateway's default
 	Route   string    // the route of jobs that name none; empty means the gateway's own request
-	Lane    string    // the lane of jobs that name none; empty means that of their payload, or none
-	// RouteField is the field that is the route, where the line itself is the payload; in NDJSON also a dotted path. A line without it, or with an empty one, names
-	// none. Empty: no field is.
+	Lane    string    // the lane of jobs that name none; empty means the lane in their payload, or none
+	// RouteField is the field that holds the route, if the line itself is the payload; in NDJSON also a dotted
+	// path. A line without it, or with an empty value, names no route. Empty means that no field does.
 	RouteField string
-	// Shown means that lines may be what dlq show, list and export write of parked jobs: what is not a job's own is
-	// passed over, an empty batch is none, a cost that isn't given is 0, and the payload must be there.
+	// Shown means that lines may be the output of dlq show, list and export for parked jobs. Members that are
+	// not the job's own are ignored, an empty batch means none, a missing cost means 0, and the payload is
+	// required.
 	Shown bool
-	// Open opens a payload that dlq export has sealed for that job. Nil means that such lines can't be used.
+	// Open opens a payload that dlq export sealed for that job. Nil means that such lines can't be used.
 	Open func(gateway, id string, sealed []byte) ([]byte, error)
-	// Gateways says whether a gateway is configured and the highest cost that its limits can ever grant, 0 meaning any.
-	// Nil means that every well-formed name will do.
+	// Gateways returns whether a gateway is configured, and the highest cost that its limits can ever grant; 0
+	// means any. Nil means that every well-formed name is accepted.
 	Gateways func(name string) (maxCost int64, ok bool)
-	// Amount says where a gateway's payloads have their money and how much that may be. Nil: it is not looked at.
+	// Amount returns where a gateway's payloads have their money, and its bounds. Nil means that amounts are
+	// not checked.
 	Amount func(gateway string) job.AmountRule
-	// ClassOf returns the class that a job of a gateway has which names this one, as its record has it, or why it has none. Nil: any name will do.
+	// ClassOf returns the class of a job that names this one, as stored in its record, or why it can't have
+	// one. Nil means that any name is accepted.
 	ClassOf func(gateway, class string) (string, error)
-	// RouteOf returns the route that a job of a gateway takes which names this one, or none (empty), or why it can't. Nil: any name will do.
+	// RouteOf returns the route of a job that names this one, or why it can't have it; an empty name means that
+	// the job names none. Nil means that any name is accepted.
 	RouteOf func(gateway, route string) (string, error)
-	// Lanes says where a gateway's jobs have their lane, nil if the gateway has none. Nil: any lane will do.
+	// Lanes returns where a gateway's jobs have their lane, or nil if it has no lanes. A nil Lanes means that
+	// any lane is accepted.
 	Lanes func(gateway string) *job.LaneKey
-	// Cards says what becomes of card numbers in a gateway's jobs. Nil: all are refused.
+	// Cards returns the rule for card numbers in a gateway's jobs. Nil means that all are refused.
 	Cards func(gateway string) job.CardRule
-	// Key returns why a gateway would not take the idempotency key of a job with that id, or nil. Nil: it takes all.
+	// Key returns why a gateway would not accept the idempotency key of a job with that id, or nil. A nil Key
+	// accepts every id.
 	Key func(gateway, id string) error
-	// Map says what becomes a gateway's payloads; nil for a gateway, and a nil Map: the records do. What dlq export has sealed, lines that say
-	// "mapped", and with Shown all lines in the wrapped form, are payloads already.
+	// Map returns the map that makes a gateway's payloads from records, or nil if the records are the payloads.
+	// A nil Map means that for every gateway. Payloads sealed by dlq export, lines that say "mapped", and, with
+	// Shown, all lines in the wrapped form are not mapped again.
 	Map func(gateway string) *job.Map
-	// Separator stands between the fields of a CSV file: a visible ASCII character, or a tab. Zero means a comma.
+	// Separator separates the fields of a CSV file: a visible ASCII character, or a tab. Zero means a comma.
 	Separator byte
-	// Decimal stands before the decimals of the numbers that Map reads: a point or a comma; the other of the two may stand between thousands.
-	// Zero means a point, and no comma anywhere. Numbers of JSON have a point always.
+	// Decimal is the decimal mark in the numbers that Map reads: a point or a comma. The other of the two may
+	// separate thousands. Zero means a point, with no comma anywhere. JSON numbers always use a point.
 	Decimal byte
 	// Encoding is one of Encodings. Empty means UTF-8.
 	Encoding string
-	// Told is the flag that names the id's column and makes Map, for errors. Empty: --id-field names the one, and the configuration has the other.
+	// Told is the flag that names the id's column and makes Map, for errors. Empty means that --id-field names
+	// the column and Map comes from the configuration.
 	Told string
-	// Flags says that whoever reads the errors has flags: they may be told to use one.
+	// Flags says that the reader of the errors can use flags: errors may suggest one.
 	Flags bool
 }
 
-// Line is what became of one line, or of one CSV record, which may span several. It is the caller's to keep, but for Rest.
+// Line is the result for one line, or for one CSV record, which may span several lines. Except for Rest, the
+// caller may keep it.
 type Line struct {
-	Number int       // where it starts, counted from 1 over all physical lines
-	Last   int       // where it ends; for a line with Rest, the last that Raw holds
-	Job    job.Job   // the job; only where Err is nil
-	Raw    []byte    // as read, with its line end; where it is too long, its beginning
-	Rest   io.Reader // what follows Raw of a line that is too long, valid until the next call of Next; else nil
-	Err    error     // why it can't be used, without the line's number; never holds a value of the payload
-	ID     string    // where Err is not nil and Options.IDField names the id: the id, if it could be read and is one
+	Number int       // first physical line, counted from 1
+	Last   int       // last physical line; for a line with Rest, the last that Raw holds
+	Job    job.Job   // the job; valid only if Err is nil
+	Raw    []byte    // as read, with its line end; only the beginning if it is too long
+	Rest   io.Reader // the part of an overlong line after Raw, valid until the next call of Next; else nil
+	Err    error     // why it can't be used, without the line number; never contains a value of the payload
+	ID     string    // if Err is not nil and Options.IDField names the id: the id, if it is valid
 }
 
 // Reader reads the lines of a billing file.
@@ -91,21 +101,21 @@ type Reader struct {
 	in    *lines
 	json  parser
 	csv   *csvHeader   // nil for NDJSON
-	batch string       // the last line's batch: usually the next one's too
-	gate  gatewayCheck // the last gateway asked for: usually the next one's too
+	batch string       // the last line's batch, which usually is the next one's
+	gate  gatewayCheck // the last gateway looked up, which usually is the next one's
 	plans map[string]*plan
-	// charset is that of the file; nil for UTF-8.
+	// charset is the encoding of the file; nil for UTF-8.
 	charset *charmap.Charmap
-	// of the line that is being read
+	// State of the current line:
 	sealed []byte // its sealed payload, in quotes; nil if it has none
-	paid   bool   // it has a payload in plain
-	mapped bool   // it says that its payload is one already
-	id     string // its id, where Options.IDField names it
+	paid   bool   // it has a plain payload
+	mapped bool   // it says that its payload is already mapped
+	id     string // its id, if Options.IDField names it
 }
 
-// New returns a reader of r. It reads the start of r already: the byte order mark and the header of a CSV file. Its
-// errors carry job.CodeUsage (what was asked, or the header, can't be used) or job.CodeNotFound (no such gateway);
-// one of r itself carries job.CodeFailed.
+// New returns a Reader of r. It already reads the byte order mark and the header of a CSV file. Its errors
+// carry job.CodeUsage (the options or the header can't be used) or job.CodeNotFound (no such gateway); a read
+// error of r carries job.CodeFailed.
 func New(r io.Reader, opt Options) (*Reader, error) {
 	if opt.Format == "" {
 		opt.Format = formatOfReader(r)
@@ -129,8 +139,8 @@ func New(r io.Reader, opt Options) (*Reader, error) {
 	return rd, nil
 }
 
-// One reads the whole of text as one job in the wrapped form, over however many lines. Its errors are those of a line that can't
-// be used, and those of New where the options can't.
+// One parses the whole of text, of any number of lines, as one job in the wrapped form. It returns the error of
+// a line that can't be used, or the error of New for invalid options.
 func One(text []byte, opt Options) (job.Job, error) {
 	opt.Format = NDJSON
 	r := &Reader{opt: opt}
@@ -149,11 +159,12 @@ func (r *Reader) Header() []byte {
 	return r.csv.raw
 }
 
-// Number returns the number of the last physical line read so far: once Rest is read, the last that went with that line.
+// Number returns the number of the last physical line read so far, including lines of a Rest that was read.
 func (r *Reader) Number() int { return r.in.number }
 
-// Next returns the next line that is not blank, be it a job or not. io.EOF ends the file; any other error means that the
-// input itself broke, and carries job.CodeFailed. A line that the input broke off is not returned.
+// Next returns the next line that is not blank, whether it is a job or not. At the end it returns io.EOF. Any
+// other error means that reading the input failed, and carries job.CodeFailed. A line cut off by such a failure
+// is not returned.
 func (r *Reader) Next() (Line, error) {
 	for {
 		line, err := r.record()
@@ -224,7 +235,7 @@ func (r *Reader) checkOptions() error {
 	return nil
 }
 
-// checkForm refuses what no file can be written in.
+// checkForm refuses options in which no file can be written.
 func (o Options) checkForm() error {
 	c := o.Separator
 	visible := c > ' ' && c <= '~' && c != '"' && c != '_' && !isLetter(c) && (c < '0' || c > '9')
@@ -243,15 +254,15 @@ func (o Options) checkForm() error {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// gatewayCheck remembers the last answers of Options.Gateways, Options.Amount and Options.Map.
+// gatewayCheck caches the last results of Options.Gateways, Options.Amount and Options.Map.
 type gatewayCheck struct {
 	name   string
 	max    int64
 	amount job.AmountRule
 	cards  job.CardRule
-	plan   *plan        // nil: its records are payloads
-	route  string       // of jobs that name none
-	lanes  *job.LaneKey // nil: it has none
+	plan   *plan        // nil: records are the payloads
+	route  string       // default route, of jobs that name none
+	lanes  *job.LaneKey // nil: no lanes
 }
 
 var (
@@ -259,7 +270,7 @@ var (
 	errEmptyGateway = errors.New(`gateway is empty: name one, or leave the key out`)
 )
 
-// maxCost returns the highest cost that the gateway's limits can ever grant, 0 meaning any.
+// maxCost returns the highest cost that the gateway's limits can ever grant; 0 means any.
 func (r *Reader) maxCost(gateway string) (int64, error) {
 	if gateway == "" {
 		return 0, errNoGateway
@@ -315,7 +326,7 @@ func (r *Reader) planOf(gateway string) *plan {
 	return p
 }
 
-// FormatOf returns the format that a file's name speaks of.
+// FormatOf returns the format that a file's name implies.
 func FormatOf(name string) string {
 	if strings.EqualFold(filepath.Ext(name), ".csv") {
 		return CSV

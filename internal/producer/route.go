@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// routeIn returns the route that a field of the line names, or the usual one.
+// routeIn returns the route that a field of the line names, or usual.
 func (r *Reader) routeIn(field, usual string) (string, error) {
 	var value []byte
 	for _, m := range r.json.members {
@@ -28,7 +28,7 @@ func (r *Reader) routeIn(field, usual string) (string, error) {
 	return cmp.Or(unquote(value), usual), nil
 }
 
-// route returns the route that a job takes. A line that replaces a job's payload names the job's own, or none.
+// route returns the route of a job. A line that replaces a job's payload must name the job's route or none.
 func (r *Reader) route(j job.Job) (string, error) {
 	switch {
 	case j.Route == "" && r.opt.Shown:

@@ -14,7 +14,8 @@ var (
 	errTwoSources = errors.New("a line has a payload or a sealed one, not both")
 )
 
-// unseal opens the payload of a line that dlq export has sealed, once all of the line is read: it belongs to one job of one gateway.
+// unseal opens a payload sealed by dlq export. It is called after the whole line is read, because the payload
+// is bound to one job of one gateway.
 func (r *Reader) unseal(j *job.Job) error {
 	value := r.sealed
 	r.sealed = nil

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// compact returns a JSON value without white space between its tokens: a copy only where there was some.
+// compact returns a JSON value without white space between its tokens. It copies only if there was some.
 func (r *Reader) compact(value []byte) json.RawMessage {
 	if !r.json.spaces {
 		return value[:len(value):len(value)]
@@ -33,7 +33,7 @@ func appendCompact(dst, value []byte) []byte {
 	return dst
 }
 
-// unquote returns what a valid JSON string says.
+// unquote returns the text of a valid JSON string.
 func unquote(raw []byte) string {
 	inner := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -41,7 +41,7 @@ func unquote(raw []byte) string {
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return string(inner) // unreachable: the parser has checked it
+		return string(inner) // unreachable: the parser has validated it
 	}
 	return s
 }

@@ -10,8 +10,8 @@ import (
 
 const maxDays = 36500
 
-// ParseTime reads a moment as a person writes it in a flag: RFC 3339, "2006-01-02 15:04[:05]" and "2006-01-02" (midnight)
-// in the zone of now, or relative to now, as in "+90m", "+2d", "+1d12h" and "-1h". A day has 24 hours.
+// ParseTime parses a time as typed in a flag: RFC 3339, "2006-01-02 15:04[:05]" and "2006-01-02" (midnight) in
+// the zone of now, or relative to now, as in "+90m", "+2d", "+1d12h" and "-1h". A day has 24 hours.
 func ParseTime(s string, now time.Time) (time.Time, error) {
 	if strings.HasPrefix(s, "+") || strings.HasPrefix(s, "-") {
 		if d, ok := relative(s[1:]); ok && s[0] == '+' {
@@ -32,8 +32,8 @@ func ParseTime(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, noTime(s)
 }
 
-// ZoneTaken says for a person which moment a text without a zone was taken for: "--at is 2026-11-30 18:00 CET". It is empty where the text has a zone, or
-// needs none. name is how the flag is called.
+// ZoneTaken says for a person how a time without a zone was interpreted: "--at is 2026-11-30 18:00 CET". It is
+// empty if the text has a zone or needs none. name is the flag's name.
 func ZoneTaken(name, text string, now time.Time) string {
 	if _, err := time.Parse(time.RFC3339, text); err == nil || strings.ContainsAny(text, "hmsd+") {
 		return ""
@@ -45,7 +45,7 @@ func ZoneTaken(name, text string, now time.Time) string {
 	return name + " is " + job.Clock(t)
 }
 
-// relative reads a duration that may start with days.
+// relative parses a duration that may start with days.
 func relative(s string) (time.Duration, bool) {
 	var d time.Duration
 	if days, rest, ok := strings.Cut(s, "d"); ok {
