@@ -13,15 +13,16 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// receiptLifetime is how long the answer to an offer is kept: longer than anybody goes on asking for it.
+// receiptLifetime is how long the reply to an offer is stored: longer than any caller retries.
 const receiptLifetime = 10 * time.Minute
 
-// NoRetry stands for "never" where a time until there is room is given.
+// NoRetry means "never" where a time until there is room is given.
 const NoRetry time.Duration = -1
 
-// Accept takes a chunk of jobs through admission in one step, in order: each is enqueued, parked or refused, or is
-// known already. mode is "park", "wait" or "fail". Keep chunks to a few hundred jobs: a script stalls everyone.
-// With an error, none or all of the chunk was accepted: offered again with the same ticket, it gets the answer that was lost.
+// Accept admits a chunk of jobs in one step, in order: each is enqueued, parked, refused, or already known.
+// mode is "park", "wait" or "fail". Keep chunks to a few hundred jobs, because the script blocks Redis. After
+// an error, either none or all of the chunk was accepted: repeated with the same ticket, it gets the lost
+// reply.
 func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error) {
 	offer, err := b.Offer(jobs)
 	if err != nil {
@@ -30,7 +31,7 @@ func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcom
 	return offer(ctx, ticket, mode)
 }
 
-// Offer does all of Accept that needs no Redis, and returns the rest of it. jobs must stay as they are.
+// Offer does the part of Accept that needs no Redis, and returns the rest of it. jobs must not be changed.
 func (b *Books) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	c, err := b.chunk(jobs)
 	if err != nil {
@@ -41,7 +42,7 @@ func (b *Books) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	}, nil
 }
 
-// put puts a chunk before the books.
+// put offers a chunk to accept.lua.
 func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode string) (answers []job.Admittance, room job.Room, err error) {
 	check, err := b.bucketArgs(ctx)
 	if err != nil {
@@ -76,7 +77,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	return answers, room, err
 }
 
-// bound is Parked as accept.lua reads it.
+// bound returns Parked in the form that accept.lua reads.
 func (b *Books) bound() string {
 	if !b.cfg.Parked.Bounds() {
 		return ""
@@ -95,10 +96,10 @@ func (b *Books) moneyOf(n job.Newcomer) string {
 	return b.cfg.Money(n.Job.Payload)
 }
 
-// admittances are the answers of accept.lua by their digits, from 1.
+// admittances are the answers of accept.lua; digit n is the n-th, from 1.
 var admittances = []job.Admittance{job.Enqueued, job.ParkedNow, job.Duplicate, job.Conflict, job.Full, job.KeyTaken, job.Damaged, job.Elsewhere}
 
-// answersOf reads the reply of accept.lua on n jobs.
+// answersOf decodes the reply of accept.lua for n jobs.
 func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
 	words := strings.Split(reply, " ")
 	digits := words[len(words)-1]
@@ -116,7 +117,7 @@ func answersOf(reply string, n int) ([]job.Admittance, job.Room, error) {
 	return answers, job.Room{Retry: retryOf(numbers[0]), Reset: time.Duration(numbers[1]) * time.Microsecond, Left: numbers[3:]}, err
 }
 
-// coded reads a script's answers on n jobs: a digit for each, which says which of all it is, from 1.
+// coded decodes a script's answers for n jobs: a digit each, an index into all from 1.
 func coded(script, digits string, n int, all []job.Admittance) ([]job.Admittance, error) {
 	if len(digits) != n {
 		return nil, redisdb.BadReply(script, digits)
@@ -132,7 +133,7 @@ func coded(script, digits string, n int, all []job.Admittance) ([]job.Admittance
 	return answers, nil
 }
 
-// retryOf is a script's time until there is room.
+// retryOf converts a script's time until there is room.
 func retryOf(us int64) time.Duration {
 	if us < 0 {
 		return NoRetry
@@ -140,13 +141,13 @@ func retryOf(us int64) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// For returns the books for one act: act names its place in the trail, and what Readmit takes, or an act upon a batch parks, is counted for it
-// in the same step.
+// For returns a copy of the books for one action of an operator. act returns the action's entry in the audit
+// trail; what Readmit admits, or a batch action parks, is counted for it in the same script.
 func (b *Books) For(act func() string) *Books {
 	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing}
 }
 
-// On returns the books for whoever reads them by another client of the same Redis.
+// On returns a copy of the books that uses another client of the same Redis.
 func (b *Books) On(c redis.UniversalClient) *Books {
 	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing}
 }

@@ -10,18 +10,18 @@ import (
 	"spillway/internal/job"
 )
 
-// aheadMost is how far into the queue a job is looked for: that takes Redis less than two milliseconds.
+// aheadMost is how many places of the queue are searched for a job. It takes Redis less than 2 ms.
 const aheadMost = 50_000
 
-// Ahead is how many jobs go before one. AtLeast says that there are more: the job was not found among the first. InLane says that it stands in its lane, and the jobs are those of its
-// lane, class and route.
+// Ahead is how many jobs are called before one. AtLeast says that there are more, because the job was not found
+// within the search limit. InLane says that the count covers only the job's own lane, class and route.
 type Ahead struct {
 	Jobs            int64
 	AtLeast, InLane bool
 }
 
-// Ahead returns how many jobs go before this one, which is queued, or parked as rejected: in its own flow, where the gateway has lanes; ok is false if it stands in neither place any
-// more.
+// Ahead returns how many jobs are called before r, which is queued or parked as rejected. With lanes, it counts
+// the job's own flow. ok is false if the job is no longer in either place.
 func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err error) {
 	if r.State == job.Parked {
 		n, err := b.c.ZRank(ctx, b.keys.Parked(string(r.Reason)), r.Job.ID).Result()
@@ -41,7 +41,7 @@ func (b *Books) Ahead(ctx context.Context, r job.Record) (a Ahead, ok bool, err 
 	return b.aheadIn(ctx, r, append(slices.Clone(b.fresh(r)), b.keys.Retries(), b.keys.Replays()))
 }
 
-// aheadIn is Ahead for a job that stands in one of these lines, the last two of which are those of jobs that were called before.
+// aheadIn is Ahead for a job in one of these lines. The last two hold jobs that were called before.
 func (b *Books) aheadIn(ctx context.Context, r job.Record, all []string) (a Ahead, ok bool, err error) {
 	lines, at := make([]*redis.IntCmd, len(all)), make([]*redis.IntCmd, len(all))
 	task := job.TaskID(r.Job.ID, r.Generation)
@@ -71,7 +71,8 @@ func (b *Books) aheadIn(ctx context.Context, r job.Record, all []string) (a Ahea
 	return Ahead{}, false, nil
 }
 
-// fresh are the lines of jobs that were never called, in the order in which they are pulled, but for floors; that of this job is among them.
+// fresh returns the lines of jobs never called, including this job's, in the order in which they are pulled,
+// without regard to floors.
 func (b *Books) fresh(r job.Record) []string {
 	lines := b.cfg.First
 	if len(lines) == 0 {
@@ -83,8 +84,9 @@ func (b *Books) fresh(r job.Record) []string {
 	return lines
 }
 
-// ahead is how many jobs go before the one at a place in a line of the queue, as dequeue.lua has them take turns: jobs that were never called, line by
-// line, with the retries, and the retries before the replays, which are the last two lines.
+// ahead returns how many jobs are called before the one at a place in a line, given how dequeue.lua alternates:
+// jobs never called, line by line, alternate with retries, and retries go before replays. Those are the last
+// two lines.
 func ahead(line int, place int64, long []int64) int64 {
 	first := len(long) - 2
 	fresh, called := sum(long[:first]), sum(long[first:])

@@ -16,38 +16,43 @@ import (
 )
 
 const (
-	// claimLife is how long an id stays claimed for a gateway if nobody gives the claim back, because a process died.
+	// claimLife is how long a claim on an id lasts if its process dies and never releases it.
 	claimLife = 12 * time.Second
-	// claimUse is how long jobs may be taken in under a claim. The rest of its life allows for clocks of a cluster's nodes that differ.
+	// claimUse is how long jobs may be admitted under a claim. The rest of its life allows for differing clocks
+	// of a cluster's nodes.
 	claimUse = 4 * time.Second
 )
 
-// keysAtOnce is how many keys one pipeline looks at, but for one gateway's: Redis takes well below a second for them.
+// keysAtOnce is the most keys in one pipeline, unless one gateway alone has more. Redis needs well below a
+// second for them.
 const keysAtOnce = 50_000
 
-// Anywhere keeps ids known over all gateways: it lets a job in only if no other gateway knows its id. Safe for concurrent use.
+// Anywhere keeps ids unique over all gateways: it admits a job only if no other gateway knows its id. It is
+// safe for concurrent use.
 //
-//	claim the ids → ask the other gateways → accept.lua, until claimUse is over → give the claims back
+//	claim the ids → ask the other gateways → accept.lua, until claimUse is over → release the claims
 //
-// The claims keep two gateways from taking the same id in at once. Beyond that the records alone say what is known, so an id is known exactly as long as a record of it is.
+// The claims keep two gateways from admitting the same id at once. Apart from them, only the records say what
+// is known: an id is known exactly as long as a record of it exists.
 type Anywhere struct {
 	c          redis.UniversalClient
 	gateways   []string
 	box        func(gateway string) *seal.Box
-	registered atomic.Pointer[[]string] // as it was when it was read last; nil: it was not yet
+	registered atomic.Pointer[[]string] // as last read; nil: not read yet
 }
 
-// NewAnywhere returns it for these gateways and all others that Redis has jobs of. box returns what has sealed a gateway's digests, nil for nothing.
+// NewAnywhere returns an Anywhere for these gateways and all others with jobs in Redis. box returns what sealed
+// a gateway's digests; nil for nothing.
 func NewAnywhere(c redis.UniversalClient, gateways []string, box func(gateway string) *seal.Box) *Anywhere {
 	return &Anywhere{c: c, gateways: gateways, box: box}
 }
 
-// Offerer are books that take chunks of jobs in.
+// Offerer prepares offers of chunks of jobs.
 type Offerer interface {
 	Offer(jobs []job.Newcomer) (job.Offer, error)
 }
 
-// Of returns the books of one gateway, through which only jobs get whose ids no other gateway knows.
+// Of returns the books of one gateway, wrapped so that jobs known at another gateway are not admitted.
 func (a *Anywhere) Of(gateway string, books Offerer) Offerer {
 	return &unique{all: a, gateway: gateway, books: books}
 }
@@ -58,7 +63,7 @@ type unique struct {
 	books   Offerer
 }
 
-// Offer implements Offerer. Answers may be job.Claimed, and Room.Elsewhere says which other gateway knows a job.
+// Offer implements Offerer. Answers may be job.Claimed. Room.Elsewhere says which other gateway knows a job.
 func (u *unique) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	whole, err := u.books.Offer(jobs)
 	if err != nil {
@@ -68,22 +73,22 @@ func (u *unique) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	return o.put, nil
 }
 
-// uniqueOffer is one offer. Its fields are as the last look at the other gateways left them.
+// uniqueOffer is one offer. Its fields are set by the last query of the other gateways.
 type uniqueOffer struct {
 	*unique
 	jobs  []job.Newcomer
-	whole job.Offer // of all jobs, ready before anybody is asked: mostly no other gateway knows any
+	whole job.Offer // of all jobs, prepared before the query: usually no other gateway knows any
 
-	sent      bool // what is left went to the books, and no answer came
+	sent      bool // left was offered, and no answer came
 	claim     claim
-	answers   []job.Admittance // of the jobs that other gateways know or claim
+	answers   []job.Admittance // for the jobs that other gateways know or claim
 	elsewhere map[int]string
-	left      []int // the places of the others
+	left      []int // indices of the other jobs
 	offer     job.Offer
 }
 
 func (o *uniqueOffer) put(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
-	if o.sent { // the same again, for the answer that was lost; once it is too late for it, nothing was carried out and nothing will be
+	if o.sent { // repeat it to get the lost answer; after its deadline, it was not carried out and never will be
 		if answers, room, err := o.send(ctx, ticket, mode); !late(err) {
 			return answers, room, err
 		}
@@ -100,12 +105,14 @@ func (o *uniqueOffer) put(ctx context.Context, ticket job.Ticket, mode string) (
 
 func late(err error) bool { return redis.HasErrorPrefix(err, "LATE") }
 
-// turnedAway says that the books changed nothing. That proves nothing of the same offer sent before, which may still be on its way.
+// turnedAway reports whether an error means that nothing was changed. That does not hold for an earlier try of
+// the same offer, which may still be in flight.
 func turnedAway(err error) bool {
 	return late(err) || redis.HasErrorPrefix(err, "EARLY") || redis.HasErrorPrefix(err, "SHUT")
 }
 
-// look claims the ids, asks the other gateways, and gets ready to offer what none of them knows or claims.
+// look claims the ids, asks the other gateways, and prepares the offer of the jobs that none of them knows or
+// claims.
 func (o *uniqueOffer) look(ctx context.Context) error {
 	o.sent, o.left, o.offer = false, nil, o.whole
 	o.answers, o.elsewhere = make([]job.Admittance, len(o.jobs)), map[int]string{}
@@ -138,7 +145,8 @@ func (o *uniqueOffer) look(ctx context.Context) error {
 	return err
 }
 
-// send puts what is left before the gateway's own books, and gives the claims back once they have answered, or have turned it away.
+// send offers what is left to the gateway's own books. It releases the claims once they have answered or turned
+// the offer away.
 func (o *uniqueOffer) send(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
 	again := o.sent
 	o.sent, ticket.Until = true, o.claim.until
@@ -162,8 +170,9 @@ func (o *uniqueOffer) send(ctx context.Context, ticket job.Ticket, mode string) 
 // known is a job that a gateway knows, and the digest of its payload.
 type known struct{ gateway, digest string }
 
-// known asks all gateways but one which jobs they know. While one is being renamed, a job may be missed under either name by who asks for it first under the new
-// one and then under the old one: so all are asked twice. They are asked again, too, if some have come or gone since the register was read.
+// known asks all gateways but one which jobs they know. While a gateway is renamed, a query of the new name
+// followed by one of the old name can miss a job under both; then all gateways are asked twice. They are also
+// asked again if gateways were added or removed since the register was read.
 func (a *Anywhere) known(ctx context.Context, c *claim, jobs []job.Newcomer) (map[int]known, error) {
 	found, last := map[int]known{}, a.registered.Load()
 	if last == nil {
@@ -189,7 +198,7 @@ func (a *Anywhere) known(ctx context.Context, c *claim, jobs []job.Newcomer) (ma
 	}
 }
 
-// learn reads the register. Queues of asynq that can't be gateways are other people's.
+// learn reads the register. asynq queues whose names can't be gateways belong to other programs.
 func (a *Anywhere) learn(ctx context.Context) ([]string, error) {
 	names, err := redisdb.Registered(ctx, a.c)
 	if err != nil {
@@ -200,8 +209,8 @@ func (a *Anywhere) learn(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// ask asks all gateways but the claim's own once, and reports whether one is being renamed. Where it takes several pipelines, the claims are renewed after each: they
-// last for however many gateways there are.
+// ask asks all gateways but the claim's own once, and reports whether one is being renamed. If that takes
+// several pipelines, the claims are renewed after each, so that they last for any number of gateways.
 func (a *Anywhere) ask(ctx context.Context, c *claim, registered []string, jobs []job.Newcomer, found map[int]known) (moving bool, err error) {
 	names := slices.Concat(a.gateways, registered)
 	slices.Sort(names)

@@ -15,7 +15,8 @@ import (
 	"spillway/internal/roles"
 )
 
-// approvals is what accept.lua has to know of approvals, behind a blank: up to which sums batches need none, and who brings the jobs in. Empty where none is needed.
+// approvals returns the approval argument of accept.lua, with a leading blank: the sums up to which batches
+// need no approval, and who submits the jobs. It is empty if no approval is needed.
 func (b *Books) approvals(ctx context.Context) string {
 	who, known := roles.Of(ctx)
 	if !known {
@@ -24,7 +25,7 @@ func (b *Books) approvals(ctx context.Context) string {
 	return b.ReplacedBy(who)
 }
 
-// ReplacedBy is what approvals is of somebody, for deadletter.Rules.
+// ReplacedBy returns the same as approvals for the given user, for deadletter.Rules.
 func (b *Books) ReplacedBy(who roles.Identity) string {
 	sums := b.cfg.Approval.Setting()
 	if sums == "" {
@@ -33,10 +34,10 @@ func (b *Books) ReplacedBy(who roles.Identity) string {
 	return " " + sums + " " + record.Sender(string(who.Proof), who.Name, who.Person)
 }
 
-// awaitsText is the error of the jobs of a batch that awaits an approval.
+// awaitsText returns the error of jobs whose batch awaits approval.
 func awaitsText(why string) string { return "its batch awaits an approval: " + why }
 
-// Awaiting returns the names of the batches that await an approval, those that wait longest first.
+// Awaiting returns the names of the batches that await approval, longest waiting first.
 func (b *Books) Awaiting(ctx context.Context) ([]string, error) {
 	names, err := b.c.ZRange(ctx, b.keys.Awaiting(), 0, -1).Result()
 	if err != nil {
@@ -45,14 +46,15 @@ func (b *Books) Awaiting(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// Approver is who approves something, or rejects it, and why.
+// Approver is who approves or rejects something, and why.
 type Approver struct {
-	// Who is the name of his token or login, and Person whose token it is; empty: nobody has said so.
+	// Who is the name of the token or login. Person is the token's owner; empty if not configured.
 	Who, Person, Why string
 }
 
-// ApproveBatch lets a batch go on that awaits an approval, as the person was shown it (record.Batch.ApprovedAs): what waits goes in again, in the order of the file, behind
-// all that waits already. Where an error comes back that says why not, nothing was done; it has the code usage or failed.
+// ApproveBatch releases a batch that awaits approval, in the state that the person was shown
+// (record.Batch.ApprovedAs). Its parked jobs are admitted again in file order, after all jobs that already
+// wait. If ApproveBatch returns an error with code usage or failed, nothing was changed.
 func (b *Books) ApproveBatch(ctx context.Context, name string, by Approver, shown string, did func(Shelved) error) error {
 	n, err := record.Approve.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Awaiting(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), name, by.Who, by.Why, shown, by.Person).Int()
 	if err != nil {
@@ -65,7 +67,7 @@ func (b *Books) ApproveBatch(ctx context.Context, name string, by Approver, show
 	return s.byItself(ctx)
 }
 
-// notApproved says why approve.lua did nothing; nil if it did.
+// notApproved returns why approve.lua changed nothing, or nil if it did.
 func (b *Books) notApproved(ctx context.Context, name, who string, answer int) error {
 	no := func(code job.Code, hint, format string, args ...any) error {
 		return &job.Error{Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
@@ -91,12 +93,12 @@ func (b *Books) notApproved(ctx context.Context, name, who string, answer int) e
 	return redisdb.BadReply("approve.lua", strings.TrimSpace(fmt.Sprint(answer)))
 }
 
-// KeepPrints keeps for a while what stands for the payees and amounts of a batch's jobs.
+// KeepPrints stores, for a while, the fingerprints of the payees and amounts of a batch's jobs.
 func (b *Books) KeepPrints(ctx context.Context, batch string, prints []byte, stay time.Duration) error {
 	return b.c.Set(ctx, b.keys.Prints(batch), prints, stay).Err()
 }
 
-// Prints returns what KeepPrints has kept; nil if it has not.
+// Prints returns what KeepPrints stored, or nil.
 func (b *Books) Prints(ctx context.Context, batch string) ([]byte, error) {
 	text, err := b.c.Get(ctx, b.keys.Prints(batch)).Bytes()
 	if errors.Is(err, redis.Nil) {

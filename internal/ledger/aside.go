@@ -7,7 +7,8 @@ import (
 	"spillway/internal/record"
 )
 
-// setAside parks a job as unreadable whose record is damaged, so that it stops no other. from are further sets that it stands in.
+// setAside parks a job with a damaged record as unreadable, so that it blocks no others. from are further sets
+// that contain it.
 func (b *Books) setAside(ctx context.Context, id string, from ...string) error {
 	done, err := record.SetAside(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, id, "", b.cfg.NowMicros.Now(), from...)
 	if done && b.cfg.SetAside != nil {
@@ -16,8 +17,8 @@ func (b *Books) setAside(ctx context.Context, id string, from ...string) error {
 	return err
 }
 
-// orAside is the error of a script on a job's record; nil if it came of the record's being damaged, and the job was set aside. note is what is known of
-// the job besides.
+// orAside returns the error of a script on a job's record. If the record is damaged, the job is set aside, and
+// the error is nil. note is what else is known of the job.
 func (b *Books) orAside(ctx context.Context, id, note string, err error) (aside bool, _ error) {
 	aside, err = record.IfDamaged(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, id, note, b.cfg.NowMicros.Now(), err)
 	if aside && b.cfg.SetAside != nil {
@@ -26,7 +27,7 @@ func (b *Books) orAside(ctx context.Context, id, note string, err error) (aside 
 	return aside, err
 }
 
-// cameTo says what a call came to whose job's record is damaged.
+// cameTo describes the outcome of a call whose job's record is damaged.
 func cameTo(a job.Attempt, e job.Ending, done bool) string {
 	switch {
 	case done:

@@ -13,22 +13,24 @@ import (
 	"spillway/internal/record"
 )
 
-// Asking is what is known of the look-ups of a gateway's pending jobs. All but Next is of a sample: of all jobs, if there are few.
+// Asking describes the look-ups of a gateway's pending jobs. All fields but Next come from a sample, which
+// covers all jobs if there are few.
 type Asking struct {
-	Next time.Time // when the next look-up is due; zero without pending jobs
-	// Oldest is the end of the call that is in doubt for longest; zero if nobody knows.
+	Next time.Time // when the next look-up is due; zero if no job is pending
+	// Oldest is the end of the call that has been in doubt longest; zero if unknown.
 	Oldest time.Time
-	// Failing is since when the look-ups of a job fail, of the one for which they do so for longest; zero if the last look-up of each job was answered.
+	// Failing is since when the look-ups of a job have failed, for the job for which that is longest; zero if
+	// every job's last look-up was answered.
 	Failing time.Time
-	// FailingJob is that job, and FailingWhy what its last look-up met, for a person.
+	// FailingJob is that job. FailingWhy is the error of its last look-up, for a person.
 	FailingJob, FailingWhy string
 }
 
-// askingSampled is how many pending jobs are looked at from either end: those that are asked for next, and those that are asked for last, which are the oldest or have
-// look-ups that fail.
+// askingSampled is how many pending jobs are sampled from each end: those whose look-up is due first, and those
+// whose look-up is due last, which are the oldest or have failing look-ups.
 const askingSampled = 100
 
-// Asking returns what is known of the look-ups. It takes two round trips.
+// Asking returns the state of the look-ups. It takes two round trips.
 func (b *Books) Asking(ctx context.Context) (a Asking, err error) {
 	var first, last *redis.ZSliceCmd
 	if _, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -65,7 +67,7 @@ func (a *Asking) see(r job.Record) {
 	}
 }
 
-// earlier says that a moment is known and before another one, or that the other is not known.
+// earlier reports whether at is known and either before other or other is unknown.
 func earlier(at, other time.Time) bool { return !at.IsZero() && (other.IsZero() || at.Before(other)) }
 
 func members(all []redis.Z) []string {
@@ -76,10 +78,11 @@ func members(all []redis.Z) []string {
 	return ids
 }
 
-// mostSearched is how many pending jobs are searched for those of one batch.
+// mostSearched is how many pending jobs are searched for those of a batch.
 const mostSearched = 1000
 
-// NextLook returns when the outcome of a job of a batch is asked for next; zero if nobody can say without reading more than mostSearched records.
+// NextLook returns when the next look-up of a job of a batch is due. It is zero if that would take reading more
+// than mostSearched records.
 func (b *Books) NextLook(ctx context.Context, batch string) (at time.Time, err error) {
 	for from := int64(0); from < mostSearched; from += batchPage {
 		some, err := b.c.ZRangeWithScores(ctx, b.keys.Asking(), from, from+batchPage-1).Result()

@@ -12,18 +12,18 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// AskLimit bounds the look-ups of a gateway, over all processes: at most N begin in any window of that length.
+// AskLimit bounds the look-ups of a gateway over all processes: at most N begin in any window of that length.
 type AskLimit struct {
 	job.Limit
-	// WhileQueued says that it holds only while jobs wait in the queue.
+	// WhileQueued applies the limit only while jobs wait in the queue.
 	WhileQueued bool
 }
 
-// askBurst is the part of a limit that may begin together.
+// askBurst: up to N/askBurst look-ups may begin at once.
 const askBurst = 10
 
-// args are the limit as look_claim.lua reads it: its field, the time between two look-ups in µs, and how many may begin together. So many and what the rest
-// of the window brings are no more than N.
+// args returns the limit in the form that look_claim.lua reads: its field, the time between two look-ups in µs,
+// and how many may begin at once. These and what the rest of the window allows are at most N.
 func (l AskLimit) args(place int) []any {
 	n := max(l.N, 1)
 	burst, rest := max(n/askBurst, 1), int64(1)
@@ -37,17 +37,18 @@ func (l AskLimit) args(place int) []any {
 	return []any{field, float64(l.Window.Microseconds()) / float64(rest), burst}
 }
 
-// Claim says which look-up is to be claimed.
+// Claim says which look-up to claim.
 type Claim struct {
 	Owner string // unique to the look-up
-	// Page is the job whose look-up goes on, since its answer has further pages. Empty: the first look-up that is due.
+	// Page is the job whose look-up continues, because its answer has further pages. Empty: the first look-up
+	// that is due.
 	Page string
-	// For is how long the claim holds: nobody else makes this look-up until then.
+	// For is how long the claim lasts. No other process makes this look-up until then.
 	For    time.Duration
 	Limits []AskLimit
 }
 
-// MayAsk returns how many look-ups may begin now, and how long it is until more may: negative if no job is pending.
+// MayAsk returns how many look-ups may begin now, and how long until more may; negative if no job is pending.
 func (b *Books) MayAsk(ctx context.Context, limits []AskLimit) (n int, next time.Duration, err error) {
 	reply, err := b.claim(ctx, Claim{Limits: limits})
 	if err != nil {
@@ -56,9 +57,11 @@ func (b *Books) MayAsk(ctx context.Context, limits []AskLimit) (n int, next time
 	return int(reply.n), until(reply.next), nil
 }
 
-// ClaimLook claims a look-up that is due and writes that down, before it is made. ok is false if there is none, or none may be made now: next is how long
-// until one may, negative if no job is pending, or a look-up can't go on since its claim has run out. With ok and an error the look-up is claimed, and
-// its payload can't be opened. Its answer goes to EndLook; if none does, the look-up is made again after the claim has run out.
+// ClaimLook claims a due look-up, and records it before it is made. ok is false if none is due or allowed now:
+// next is then how long until one may begin. next is negative if no job is pending, or if a look-up can't
+// continue because its claim has expired. If ok is true and there is an error, the look-up is claimed and its
+// payload can't be opened. Pass the answer to EndLook. Without that, the look-up is made again after the claim
+// has expired.
 func (b *Books) ClaimLook(ctx context.Context, c Claim) (l job.Look, next time.Duration, ok bool, err error) {
 	reply, err := b.claim(ctx, c)
 	if err == nil && reply.n < 0 {
@@ -77,7 +80,7 @@ func (b *Books) ClaimLook(ctx context.Context, c Claim) (l job.Look, next time.D
 	return l, 0, true, err
 }
 
-// claimReply is look_claim.lua's answer.
+// claimReply is the reply of look_claim.lua.
 type claimReply struct {
 	n, next int64
 	rest    []any
@@ -102,10 +105,10 @@ func (b *Books) claim(ctx context.Context, c Claim) (r claimReply, err error) {
 	return claimReply{n, next, reply[2:]}, nil
 }
 
-// claimFields is how many values look_claim.lua says of a look-up before its payload.
+// claimFields is how many values precede the payload in the reply of look_claim.lua.
 const claimFields = 19
 
-// looked reads what look_claim.lua says of a look-up that it has claimed.
+// looked decodes the look-up in the reply of look_claim.lua.
 func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
 	if len(rest) < claimFields {
 		return l, "", redisdb.BadReply("look_claim.lua", rest)
@@ -125,32 +128,33 @@ func (b *Books) looked(rest []any) (l job.Look, digest string, err error) {
 	return l, text(14), failed
 }
 
-// LookEnd is what a look-up came to, and when the next one is due.
+// LookEnd is the result of a look-up, and when the next one is due.
 type LookEnd struct {
 	job.Finding
-	// At is when it was written, and Took how long it was under way.
+	// At is when it was written, and Took its duration.
 	At   time.Time
 	Took time.Duration
-	// Next is how long until the next look-up as the schedule has it; negative: this was the last one. Where the look-up failed: how long until it is made again.
+	// Next is the time until the next look-up of the schedule; negative if this was the last one. If the
+	// look-up failed, it is the time until it is repeated.
 	Next time.Duration
 	// Least is the least time between two look-ups.
 	Least time.Duration
-	// Hold is how long nobody makes any look-up, since the gateway asks for that. Zero: look-ups go on.
+	// Hold is how long no look-up is made at all, because the gateway asked for that. Zero means no hold.
 	Hold time.Duration
-	// Unmade says that the look-up was not made at all: it counts for nothing, and is made again after Next.
+	// Unmade says that the look-up was not made: it does not count, and is tried again after Next.
 	Unmade bool
 }
 
-// What became of a job after a look-up.
+// The states of a job after a look-up.
 const (
-	AfterGone   = "gone" // the claim ran out: nothing was written
+	AfterGone   = "gone" // the claim had expired: nothing was recorded
 	AfterQueued = "queued"
 	AfterDone   = string(job.Done)
 	AfterAsking = string(job.Pending)
 )
 
-// EndLook writes down what a look-up came to, and returns what became of the job: one of the above, or the reason for which it is parked. That it was done is
-// written down also where the claim has run out.
+// EndLook records the result of a look-up. It returns the job's state, one of the above, or the reason for
+// which it is parked. A result of done is recorded even if the claim has expired.
 func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, error) {
 	taskID, taskKey, msg, err := b.Task(l.Job.ID, l.Generation+1)
 	if err != nil {
@@ -176,7 +180,7 @@ func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, err
 	return came, b.Done(ctx, a, job.Ending{Status: e.Status, Reference: e.Reference})
 }
 
-// micros is a time in µs as scripts read it; -1 for one that is negative.
+// micros returns d in µs, as scripts read it; -1 if d is negative.
 func micros(d time.Duration) int64 {
 	if d < 0 {
 		return -1
@@ -184,7 +188,7 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-// line is the look-up as one line of the record's history, where it decides what became of the job.
+// line returns the line of the record's history for a look-up that decided the job's outcome.
 func (e LookEnd) line() string {
 	if e.Unmade || e.Failed || e.Verdict == job.LookLater {
 		return ""
@@ -192,8 +196,9 @@ func (e LookEnd) line() string {
 	return fmt.Sprintf("%d %d %d %s", e.At.UnixMicro(), e.Took.Microseconds(), e.Status, e.Verdict.InHistory())
 }
 
-// AskAgain has the gateway asked after parked jobs that may have been charged, for whatever reason they are parked. It says of each whether it was taken: one
-// that is not parked in the generation given any more, or is not in doubt, is left alone.
+// AskAgain starts look-ups for parked jobs that may have been charged, whatever the reason for which they are
+// parked. It reports for each whether it was taken: a job is skipped if it is no longer parked in the given
+// generation, or not in doubt.
 func (b *Books) AskAgain(ctx context.Context, jobs []job.Return) ([]bool, error) {
 	keys, args := []string{b.keys.Asking(), b.keys.Acts()}, []any{b.cfg.NowMicros.Now(), b.actPlace()}
 	for _, j := range jobs {
@@ -209,12 +214,13 @@ func (b *Books) AskAgain(ctx context.Context, jobs []job.Return) ([]bool, error)
 
 const (
 	unaskChunk = 200
-	// unasked is how long nobody may have looked who asks, for pending jobs to be parked: another process may still have a look-up in its file.
+	// unasked is how long no process may have made look-ups before pending jobs are parked: another process may
+	// still have look-ups in its configuration.
 	unasked = time.Minute
 )
 
-// Unask parks pending jobs as unknown_outcome with this error, where nobody asks after them any more. It returns how many it parked, and how long until others
-// are to be parked: negative if no job is pending.
+// Unask parks pending jobs as unknown_outcome with this error once no process makes look-ups for them. It
+// returns how many it parked, and how long until the next are due for it; negative if no job is pending.
 func (b *Books) Unask(ctx context.Context, why string) (parked int, next time.Duration, err error) {
 	k := b.keys
 	n, err := record.Unask.For(b.cfg.Feed).Run(ctx, b.c, []string{k.Asking(), k.Looks(), k.Counters(), k.Parked(string(job.UnknownOutcome))}, b.cfg.NowMicros.Now(), k.JobPrefix(),

@@ -10,10 +10,11 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Open writes an attempt down before its call. deadline is how long from now nobody may judge the attempt: the wait
-// for the slot, the call's time-out and a margin. With OpenHeld nothing was written and the task must come again, with OpenStale and
-// OpenBusy nothing was written and there is nothing to do; with any other opening the job is the owner's to call, or to park as the opening says.
-// The same owner may open the same attempt again, for a later deadline.
+// Open records an attempt before its call. deadline is how long from now no other process may judge the
+// attempt: the wait for the slot, the call's timeout and a margin. With OpenHeld nothing was recorded and the
+// task must come again. With OpenStale and OpenBusy nothing was recorded and there is nothing to do. With any
+// other opening, the owner must call the job, or park it as the opening says. The same owner may open the same
+// attempt again, with a later deadline.
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
 	age := b.cfg.Age()
@@ -37,13 +38,13 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	return a, opening, err
 }
 
-// digestAt is the place of the payload's digest in open.lua's answer.
+// digestAt is the index of the payload's digest in the reply of open.lua.
 const digestAt = 9
 
-// seenAt is that of what is counted for brakes.
+// seenAt is the index of the money counted for brakes.
 const seenAt = digestAt + 6
 
-// opened reads open.lua's answer.
+// opened decodes the reply of open.lua.
 func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	ok := true
 	text := func(i int) string { v, is := at[string](reply, i); ok = ok && is; return v }
@@ -67,7 +68,7 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	return a, what, nil
 }
 
-// joined puts the pieces of a payload together.
+// joined concatenates the pieces of a payload.
 func joined(pieces []any) (payload []byte) {
 	for i := range pieces {
 		piece, _ := at[string](pieces, i)
@@ -76,7 +77,7 @@ func joined(pieces []any) (payload []byte) {
 	return payload
 }
 
-// at returns one value of a script's answer; ok is false if it is not of that kind, or not there.
+// at returns one value of a script's reply. ok is false if it is absent or of another type.
 func at[T int64 | string](reply []any, i int) (value T, ok bool) {
 	if i < len(reply) {
 		value, ok = reply[i].(T)
@@ -84,7 +85,7 @@ func at[T int64 | string](reply []any, i int) (value T, ok bool) {
 	return value, ok
 }
 
-// Done writes down that the attempt's call succeeded. Writing it twice is the same as once.
+// Done records that the attempt's call succeeded. It is idempotent.
 func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
@@ -96,8 +97,9 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	return err
 }
 
-// Back writes down that the attempt ended without an end of the job. wait zero puts the job back at the head of its
-// line of the queue at once, more makes it wait out that back-off. Nothing happens if the record has moved on.
+// Back records that the attempt ended and the job continues. With wait zero, the job goes to the head of its
+// line of the queue at once; otherwise it waits for that back-off. If the record has moved on, Back does
+// nothing.
 func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
 	taskID, taskKey, msg, err := b.Task(a.Job.ID, a.Generation+1)
 	if err != nil {

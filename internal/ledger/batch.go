@@ -10,8 +10,8 @@ import (
 	"spillway/internal/record"
 )
 
-// Batch returns the books of a batch; ok is false if the gateway knows none of that name, or none any more. It costs the same
-// however many jobs there are.
+// Batch returns the totals of a batch. ok is false if the gateway knows no such batch, or knows it no longer.
+// The cost does not depend on the number of jobs.
 func (b *Books) Batch(ctx context.Context, name string) (batch record.Batch, ok bool, err error) {
 	h, err := b.c.HGetAll(ctx, b.keys.Batch(name)).Result()
 	if err != nil || len(h) == 0 {
@@ -24,8 +24,8 @@ func (b *Books) Batch(ctx context.Context, name string) (batch record.Batch, ok 
 	return batch, true, nil
 }
 
-// ParkedMoney returns the money of all parked jobs by reason, of batches and of none, and how many have an amount that can't be
-// read; Jobs stays zero. It is empty where the gateway's jobs have no money.
+// ParkedMoney returns the money of all parked jobs by reason, with and without a batch, and how many have no
+// readable amount; Jobs stays zero. It is empty if the gateway's jobs have no money.
 func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]job.Totals, error) {
 	h, err := b.c.HGetAll(ctx, b.keys.Money()).Result()
 	if err != nil {
@@ -42,7 +42,8 @@ func (b *Books) ParkedMoney(ctx context.Context) (map[job.Reason]job.Totals, err
 	return sums, nil
 }
 
-// LastDue returns the latest moment for which a job of the gateway waits in one of these states, Scheduled, Retrying or Pending (for its next look-up); zero if none does.
+// LastDue returns the latest time for which a job waits in one of these states: Scheduled, Retrying or Pending
+// (its next look-up). It is zero if none waits.
 func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Time, err error) {
 	sets := map[job.State]string{job.Scheduled: b.keys.Scheduled(), job.Retrying: b.keys.Retrying(), job.Pending: b.keys.Asking()}
 	for _, state := range states {
@@ -63,7 +64,8 @@ func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Tim
 // batchPage is how many jobs of a batch are read at once.
 const batchPage = 500
 
-// Retrying returns jobs that wait out a back-off, without payloads: at most so many, those that are due last first. more says that there are others.
+// Retrying returns up to most jobs that wait for a back-off, without payloads, those due last first. more says
+// that there are others.
 func (b *Books) Retrying(ctx context.Context, most int64) (found []job.Record, more bool, err error) {
 	ids, err := b.c.ZRevRange(ctx, b.keys.Retrying(), 0, most).Result()
 	if err != nil {
@@ -81,13 +83,13 @@ func (b *Books) Retrying(ctx context.Context, most int64) (found []job.Record, m
 	return found, more, nil
 }
 
-// BatchJobs yields the jobs of a batch in the order of acceptance, without payloads, and without a state those whose records are gone.
-// It reads page by page; jobs that are accepted meanwhile come last.
+// BatchJobs yields the jobs of a batch in the order of acceptance, without payloads. A job whose record is gone
+// has no state. It reads page by page; jobs accepted meanwhile come last.
 func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record, error] {
 	return b.BatchRecords(ctx, name, false)
 }
 
-// BatchRecords is BatchJobs; payloads says that their payloads are read too, and opened.
+// BatchRecords is BatchJobs. If payloads is set, payloads are read and opened.
 func (b *Books) BatchRecords(ctx context.Context, name string, payloads bool) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
 		for from := int64(0); ; from += batchPage {
@@ -100,7 +102,7 @@ func (b *Books) BatchRecords(ctx context.Context, name string, payloads bool) it
 				if err != nil {
 					err = fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err)
 				}
-				if r.Job.Batch != name { // gone, or in another life
+				if r.Job.Batch != name { // gone, or admitted again under another batch
 					r = job.Record{Job: job.Job{ID: r.Job.ID, Gateway: b.cfg.Gateway, Batch: name}}
 				}
 				if !yield(r, err) || err != nil {

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/record"
 )
 
-// BatchStart is a batch that a gateway knows, or has known: its books may be gone.
+// BatchStart is a batch that a gateway knows or has known; its totals may have expired.
 type BatchStart struct {
 	Name  string
 	First time.Time // when its first job was accepted
@@ -22,7 +22,7 @@ func BatchStarts(ctx context.Context, all []*Books) ([][]BatchStart, error) {
 		return nil, nil
 	}
 	cmds := make([]*redis.ZSliceCmd, len(all))
-	_, _ = all[0].c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+	_, _ = all[0].c.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, b := range all {
 			cmds[i] = p.ZRangeWithScores(ctx, b.keys.Batches(), 0, -1)
 		}
@@ -41,19 +41,20 @@ func BatchStarts(ctx context.Context, all []*Books) ([][]BatchStart, error) {
 	return starts, nil
 }
 
-// BatchOf names the books of one batch at one gateway.
+// BatchOf names one batch at one gateway.
 type BatchOf struct {
 	*Books
 	Name string
 }
 
-// Batches returns the books of many batches on one Redis, in the order of all, in one round trip. Those that are gone have no places.
+// Batches returns the totals of many batches on one Redis, in the order of all, in one round trip. Expired ones
+// have no places.
 func Batches(ctx context.Context, all []BatchOf) ([]record.Batch, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
 	cmds := make([]*redis.MapStringStringCmd, len(all))
-	_, _ = all[0].c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+	_, _ = all[0].c.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, b := range all {
 			cmds[i] = p.HGetAll(ctx, b.keys.Batch(b.Name))
 		}

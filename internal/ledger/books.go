@@ -1,5 +1,5 @@
-// Package ledger keeps the record of every job: what it is, where it stands, the attempts made and their outcomes.
-// It serves steps 2 to 6 of 8: it runs the scripts of internal/record, of which each is one change of state.
+// Package ledger maintains the record of every job: the job itself, its state, its attempts and their outcomes.
+// It serves steps 2 to 6 of 8 by running the scripts of internal/record, each of which is one change of state.
 package ledger
 
 import (
@@ -20,75 +20,87 @@ import (
 	"spillway/internal/seal"
 )
 
-// Bucket is the admission check as the ledger's scripts use it: a Lua fragment that defines bucket_load,
+// Bucket is the admission check that the ledger's scripts use: a Lua fragment that defines bucket_load,
 // bucket_take, bucket_retry and bucket_save, and the arguments that bucket_load reads.
 type Bucket interface {
 	Lua() string
 	Args() []any
 }
 
-// Config says whose books these are and by which rules they are kept.
+// Config configures the Books of one gateway.
 type Config struct {
 	Gateway string
-	// Bucket is the admission check. Books that only look and finish may leave it nil: they take nothing in.
+	// Bucket is the admission check. It may be nil for Books that admit nothing.
 	Bucket Bucket
-	// Unkept is why Bucket is nil: the error of what is to come in. Nil means that nobody asked for a check.
+	// Unkept says why Bucket is nil: it is the error for jobs to be admitted. Nil means that no check was
+	// requested.
 	Unkept error
-	// Current returns Bucket with the limits that hold at the moment. Nil: they don't change.
+	// Current returns Bucket with the limits currently in force. Nil means that they never change.
 	Current func(ctx context.Context) Bucket
-	// Encode makes the queue's message for a task id, which is in it once; messages of ids of the same length differ in nothing else. Books that
-	// never queue anything may leave it nil.
+	// Encode makes the queue's message for a task id, which it contains once. Messages for ids of equal length
+	// differ only in the id. It may be nil for Books that never enqueue.
 	Encode func(taskID string) ([]byte, error)
-	// InOrder makes newcomers wait behind jobs that are parked as rejected.
+	// InOrder makes new jobs wait behind jobs parked as rejected.
 	InOrder bool
-	// First are the keys of the lines of jobs that were never called, the highest class first. Nil: the gateway has no classes.
+	// First are the keys of the lines of jobs never called, the highest class first. Nil means that the gateway
+	// has no classes.
 	First []string
-	// Lanes are the sets in which lanes with jobs stand. Nil: the gateway has neither lanes nor routes with limits.
+	// Lanes are the keys of the sets of lanes with jobs. Nil means that the gateway has neither lanes nor route
+	// limits.
 	Lanes []string
-	// Passing are the classes whose jobs go in also where others have no room or wait behind parked ones, while at most MostPassing of each wait. Nil: none do.
+	// Passing are the classes whose jobs are admitted even if others have no room or wait behind parked ones,
+	// as long as at most MostPassing of each wait. Nil means none.
 	Passing     []string
 	MostPassing int64
-	// Parked is what there may be parked, of all reasons together, for a newcomer to be parked.
+	// Parked bounds the parked jobs, over all reasons. At the bound, new jobs are not parked.
 	Parked job.ParkedBound
-	// Keys says that the gateway is sent an idempotency key.
+	// Keys says that the gateway gets idempotency keys.
 	Keys bool
 	// Brake says when a batch stops itself.
 	Brake job.Brake
-	// Brakes bound the money that calls take.
+	// Brakes bound the money that calls move.
 	Brakes job.Brakes
-	// Counted is what this process has seen of the money that is counted. Nil: what it sees is of these books alone.
+	// Counted is what this process has seen of the money counted. Nil means that only these Books see it.
 	Counted *Counted
-	// Timeout is how much of an attempt's deadline is left for its call when that is written at the latest.
+	// Timeout is the part of an attempt's deadline that remains for its call if it is written at the last
+	// moment.
 	Timeout time.Duration
-	// Approval says which batches wait until a second person has approved them.
+	// Approval says which batches need a second person's approval.
 	Approval job.Approval
-	// Feed says that the gateway has an outcome feed: each change that ends or parks a job is told there.
+	// Feed says that the gateway has an outcome feed: every change that ends or parks a job is written to it.
 	Feed bool
-	// Sent is a digest of what a call is made of but for the payload: while an earlier call may have charged, no other is made. Empty: that is not watched.
+	// Sent is a digest of how a call is formed, without the payload. While an earlier call may have charged, a
+	// call with another digest is not made. Empty means no such check.
 	Sent string
-	// OwnLanes says that jobs name their lanes themselves: the same id and payload with another lane is another payment.
+	// OwnLanes says that jobs name their lanes themselves: the same id and payload in another lane is another
+	// payment.
 	OwnLanes bool
-	// RouteSent is Sent of each of the gateway's routes, by their names.
+	// RouteSent is Sent for each of the gateway's routes, by name.
 	RouteSent map[string]string
-	// KeyLifetime is how long after a key's first call another one may begin with it.
+	// KeyLifetime is how long after a key's first call another call may use it.
 	KeyLifetime time.Duration
-	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
+	// Asks says when the first look-up is made for a job that may have been charged. The zero value means
+	// never: such jobs are parked.
 	Asks job.Asks
-	// Attempts is how many attempts a job has before it is parked as exhausted; at least 1.
+	// Attempts is how many attempts a job gets before it is parked as exhausted; at least 1.
 	Attempts int
-	// Money reads a payload's money as a record has it (job.Money.Field). Nil: the gateway's jobs have none.
+	// Money returns a payload's money in the form stored in the record (see job.MoneyField). Nil means that the
+	// gateway's jobs have none.
 	Money func(payload []byte) string
-	// Box seals payloads on their way in and opens them before a call. Nil: they are stored as they are.
+	// Box seals payloads at admission and opens them before a call. Nil means that they are stored in plain
+	// text.
 	Box *seal.Box
-	// Dedupe is how long a job is known after it is done or discarded; more than zero.
+	// Dedupe is how long a job stays known after it is done or discarded; more than zero.
 	Dedupe time.Duration
-	// Age returns what was seen of the data's age. Books that call nobody may leave it nil: then it is not watched.
+	// Age returns what was seen of the age of Redis's data. Nil means that it is not checked, for Books that
+	// make no calls.
 	Age func() Age
-	// TaskEnded hears of each task that Done or Back has taken out of the queue's hands together with its attempt. Nil: nobody hears.
+	// TaskEnded is called for each task that Done or Back removed from the queue with its attempt. Nil: not
+	// called.
 	TaskEnded func(taskID string)
-	// Exhausted hears of each job that MoveDue has parked. Nil: nobody hears.
+	// Exhausted is called for each job that MoveDue has parked. Nil: not called.
 	Exhausted func(id string)
-	// SetAside hears of each job that was parked as unreadable, its record being damaged. Nil: nobody hears.
+	// SetAside is called for each job parked as unreadable because its record is damaged. Nil: not called.
 	SetAside func(id string)
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
 	NowMicros redisdb.Clock
@@ -100,7 +112,7 @@ func (c Config) ended(taskID string, really bool) {
 	}
 }
 
-// Books are the records of one gateway's jobs. Safe for concurrent use.
+// Books maintains the records of one gateway's jobs. It is safe for concurrent use.
 type Books struct {
 	c       redis.UniversalClient
 	cfg     Config
@@ -109,11 +121,12 @@ type Books struct {
 	readmit *redisdb.Script
 	watch   watch
 	act     func() string   // see For; nil means none
-	felt    func() []string // the keys of its pulse
-	brakes  string          // as brakes.lua reads them
-	// routeSent is Config.RouteSent as open.lua reads it, and passing is Config.Passing as accept.lua does.
+	felt    func() []string // the KEYS of its pulse
+	brakes  string          // in the form that brakes.lua reads
+	// routeSent is Config.RouteSent in the form that open.lua reads, and passing is Config.Passing in the form
+	// that accept.lua reads.
 	routeSent, passing string
-	sharing            string // as share.lua reads it
+	sharing            string // in the form that share.lua reads
 }
 
 // New returns the books of a gateway.
@@ -138,7 +151,7 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	return b
 }
 
-// routeSent are the digests of routes as open.lua reads them.
+// routeSent returns the digests of routes in the form that open.lua reads.
 func routeSent(of map[string]string) (text string) {
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		text += " " + name + " " + of[name] + " "
@@ -146,7 +159,8 @@ func routeSent(of map[string]string) (text string) {
 	return text
 }
 
-// sent is the digest of what a call of a job of that route is made of; empty where the gateway has no such route, or nobody watches it.
+// sent returns the digest of how a call on that route is formed. It is empty if the gateway has no such route,
+// or if the check is off.
 func (b *Books) sent(route string) string {
 	if route == "" {
 		return b.cfg.Sent
@@ -156,7 +170,7 @@ func (b *Books) sent(route string) string {
 
 var errNoCheck = errors.New("these books take nothing in: they have no admission check")
 
-// bucketArgs returns what bucket_load reads, or why nothing can come in.
+// bucketArgs returns the arguments of bucket_load, or why nothing can be admitted.
 func (b *Books) bucketArgs(ctx context.Context) ([]any, error) {
 	switch {
 	case b.cfg.Unkept != nil:
@@ -169,12 +183,12 @@ func (b *Books) bucketArgs(ctx context.Context) ([]any, error) {
 	return b.cfg.Current(ctx).Args(), nil
 }
 
-// Age is what was seen of the age of a gateway's data; its fields are in internal/redisdb/alive.lua. Data that is older, or has changed since,
-// may be an old snapshot.
+// Age is what was seen of the age of a gateway's data; internal/redisdb/alive.lua explains the fields. Data
+// that is older, or has changed since, may be an old snapshot.
 type Age struct {
-	Version string // of what is known of it; empty if nobody watches it
-	Least   int64  // the least sign of life that it must have, in µs
-	Marks   string // confirmed restores, "from-until …" in µs: calls made in between are not in these books
+	Version string // of the Age; empty if it is not checked
+	Least   int64  // the sign of life, in µs, that the data must have at least
+	Marks   string // confirmed restores, "from-until …" in µs: calls made in those spans are not in the records
 }
 
 // Task returns the id, key and message of a job's task for one generation.

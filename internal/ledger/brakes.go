@@ -15,22 +15,23 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Counted is what one process has seen of the money that is counted for a gateway's brakes: by it Redis can be told what it has lost. The zero Counted has seen nothing. Safe
-// for concurrent use.
+// Counted is what one process has seen of the money counted for a gateway's brakes. With it, Redis can be told
+// what it has lost. The zero Counted has seen nothing. It is safe for concurrent use.
 type Counted struct {
 	mu      sync.Mutex
 	born    string            // see money.lua
-	opened  map[string]string // by currency: what this process has opened in all, in minor units
-	lead    time.Duration     // how long after its opening a call was to be written at the latest, at the most
-	process string            // as open.lua knows it: by its first worker, since each file that it reads has others
-	said    string            // text; empty: to be made anew
-	agreed  int64             // when Redis was last heard of to know it (µs)
+	opened  map[string]string // by currency, in minor units: the total that this process has opened
+	lead    time.Duration     // the longest time seen from opening a call to its latest possible write
+	process string            // as open.lua knows it: the name of its first worker, since each configuration that it reads creates others
+	said    string            // cached text; empty: to be rebuilt
+	agreed  int64             // when Redis was last known to have it (µs)
 }
 
-// countedFor is how long Redis knows for certain what a process has opened that says nothing: brakes_kept of brakes_ask.lua forgets it an hour later.
+// countedFor is how long Redis certainly remembers what a silent process has opened. brakes_kept of
+// brakes_ask.lua forgets it an hour later.
 const countedFor = 24 * time.Hour
 
-// see takes in what open.lua answered at a moment, "born currency money"; empty: nothing was counted.
+// see records the reply of open.lua at a time, "born currency money"; empty means that nothing was counted.
 func (c *Counted) see(text string, now int64) {
 	born, rest, _ := strings.Cut(text, " ")
 	currency, money, ok := strings.Cut(rest, " ")
@@ -45,14 +46,15 @@ func (c *Counted) see(text string, now int64) {
 	c.opened[currency], c.said, c.agreed = later(c.opened[currency], money), "", max(c.agreed, now)
 }
 
-// recall forgets what was opened where Redis may have forgotten it: it would be taken for lost, and charged once more. None of it was opened in the last day. The lock is held.
+// recall drops what was opened so long ago that Redis may have forgotten it: it would be taken for lost and
+// counted again. None of it is from the last day. The caller holds the lock.
 func (c *Counted) recall(now int64) {
 	if len(c.opened) > 0 && now-c.agreed > countedFor.Microseconds() {
 		c.opened, c.said = map[string]string{}, ""
 	}
 }
 
-// later returns the larger of two numbers: answers may come in another order than they were given in.
+// later returns the larger of two numbers, since replies may arrive out of order.
 func later(a, b string) string {
 	n, _ := strconv.ParseInt(a, 10, 64)
 	m, err := strconv.ParseInt(b, 10, 64)
@@ -62,7 +64,8 @@ func later(a, b string) string {
 	return b
 }
 
-// text is what was seen, as the scripts read it: "born CURRENCY:MONEY …"; empty if nothing was. The lock is held.
+// text returns what was seen, in the form that scripts read: "born CURRENCY:MONEY …", or "". The caller holds
+// the lock.
 func (c *Counted) text() string {
 	if c.said != "" || c.born == "" {
 		return c.said
@@ -74,7 +77,8 @@ func (c *Counted) text() string {
 	return c.said
 }
 
-// opens notes that a call is being opened, which will be written lead later at the latest, and returns what was seen so far, how open.lua knows the process, and the longest lead so far.
+// opens records that a call is being opened, which will be written within lead. It returns what was seen so
+// far, the process's name in open.lua, and the longest lead so far.
 func (c *Counted) opens(owner string, lead time.Duration, now int64) (seen, process string, longest time.Duration) {
 	if i := strings.LastIndexByte(owner, '.'); i > 0 {
 		owner = owner[:i]
@@ -86,7 +90,8 @@ func (c *Counted) opens(owner string, lead time.Duration, now int64) (seen, proc
 	return c.text(), c.process, c.lead
 }
 
-// TellCounted tells Redis what this process has opened, in case it has lost some of it. A gateway whose money nobody counts costs nothing. A process whose own file has no brakes tells as well.
+// TellCounted tells Redis what this process has opened, in case Redis has lost it. It costs nothing for a
+// gateway whose money is not counted. A process without brakes in its own configuration tells as well.
 func (b *Books) TellCounted(ctx context.Context) error {
 	c, now := b.cfg.Counted, b.micros()
 	c.mu.Lock()
@@ -105,7 +110,7 @@ func (b *Books) TellCounted(ctx context.Context) error {
 	return err
 }
 
-// micros is this machine's clock, which goes on while the machine sleeps.
+// micros returns this machine's time in µs, on a clock that goes on while the machine sleeps.
 func (b *Books) micros() int64 {
 	if now := b.cfg.NowMicros.Now(); now > 0 {
 		return now
@@ -113,28 +118,30 @@ func (b *Books) micros() int64 {
 	return record.Micros(time.Now())
 }
 
-// BrakeWindow is how one limit of money stands.
+// BrakeWindow is the state of one money limit.
 type BrakeWindow struct {
 	Limit job.MoneyLimit
-	// Called is what counts in the window now, in minor units.
+	// Called is the money that counts in the window now, in minor units.
 	Called int64
-	// Unknown is until when nobody knows what was called, since Redis lost it; zero if that is known.
+	// Unknown is until when the money called is unknown, because Redis lost it; zero if it is known.
 	Unknown time.Time
 }
 
-// BrakeStanding is how a gateway's brakes stand, all of one moment.
+// BrakeStanding is the state of a gateway's brakes, all read at one moment.
 type BrakeStanding struct {
 	Now     time.Time
-	Windows []BrakeWindow // in the order of the file
-	// Lifted is until when no limit keeps a call back; zero if they are in force. LiftedBy did it at LiftedAt, for LiftedWhy.
+	Windows []BrakeWindow // in configured order
+	// Lifted is until when no limit stops a call; zero if the limits apply. LiftedBy, LiftedAt and LiftedWhy
+	// say who did it, when and why.
 	Lifted, LiftedAt    time.Time
 	LiftedBy, LiftedWhy string
-	// Waits is since when a job waits for room, and WaitsUntil when there is room at the latest; zero if none waits. Why names the brake.
+	// Waits is since when a job waits for room, and WaitsUntil is when there is room at the latest; both are
+	// zero if none waits. Why names the brake.
 	Waits, WaitsUntil time.Time
 	Why               string
 }
 
-// Brakes returns how the gateway's brakes stand.
+// Brakes returns the state of the gateway's brakes.
 func (b *Books) Brakes(ctx context.Context) (BrakeStanding, error) {
 	v, err := record.LookBrakes.Run(ctx, b.c, []string{b.keys.Brakes(), b.keys.Hold()}, b.cfg.NowMicros.Now(), b.brakes).Slice()
 	if err != nil {
@@ -159,7 +166,8 @@ func (b *Books) Brakes(ctx context.Context) (BrakeStanding, error) {
 	return s, nil
 }
 
-// LiftBrakes lets calls go that no limit of money has room for, for a time; zero ends that. What is called meanwhile counts.
+// LiftBrakes allows, for a time, calls for which no money limit has room. A time of zero ends that. Such calls
+// still count.
 func (b *Books) LiftBrakes(ctx context.Context, l Lift) error {
 	keys := []string{b.keys.Brakes(), b.keys.Hold()}
 	if l.Request != "" {
@@ -168,11 +176,12 @@ func (b *Books) LiftBrakes(ctx context.Context, l Lift) error {
 	return record.LiftBrakes.Act(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.For.Microseconds(), redisdb.Flag(l.Lost), l.Who, l.Why, l.Request).Err()
 }
 
-// Lift is for how long brakes are lifted, by whom and why.
+// Lift says for how long brakes are lifted, by whom and why.
 type Lift struct {
 	For      time.Duration
-	Lost     bool // a loss of Redis from before is charged no more: somebody has asked the gateway what was called
+	Lost     bool // an earlier loss in Redis is no longer charged: someone has asked the gateway what was called
 	Who, Why string
-	// Request is what was approved, where a second person had to: it is over with that. If it is over already, nothing is done.
+	// Request is the approved request, if approval was needed. LiftBrakes completes it. If it is complete
+	// already, LiftBrakes does nothing.
 	Request string
 }

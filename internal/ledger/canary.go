@@ -12,18 +12,20 @@ import (
 	"spillway/internal/record"
 )
 
-// canaryStays is how long the books of a batch stay of which no job came after SendAhead.
-// An enqueue may wait for room before its first job, and without the books its whole file would go in.
+// canaryStays is how long the totals of a batch without jobs are kept after SendAhead. An enqueue may wait for
+// room before its first job, and without the totals its whole file would be admitted.
 const canaryStays = 30 * 24 * time.Hour
 
-// SendAhead lets only the first jobs of a batch in that is to come, until they are done; the rest is parked as paused. It says whether it holds: for a
-// batch that has jobs already it does only if it was said before the first of them.
+// SendAhead makes a future batch admit only its first jobs until they are done; the rest is parked as paused.
+// It reports whether that holds: for a batch that already has jobs, it does only if SendAhead was called before
+// the first of them.
 func (b *Books) SendAhead(ctx context.Context, batch string, jobs int64) (bool, error) {
 	return record.Ahead.Run(ctx, b.c, []string{b.keys.Batch(batch), b.keys.BatchIDs(batch)}, jobs, canaryStays.Milliseconds()).Bool()
 }
 
-// Shelve parks the jobs of batches that stopped themselves or await an approval, and takes in those of batches whose first jobs are done, or that were approved. Any number of processes may do it at
-// once, and what one of them leaves another one does. It tells did of each batch.
+// Shelve parks the jobs of batches that stopped themselves or await approval, and admits those of batches whose
+// first jobs are done or that were approved. Any number of processes may run it at once; one finishes what
+// another left. It calls did for each batch.
 func (b *Books) Shelve(ctx context.Context, did func(batch, what string, jobs int64)) error {
 	all, err := b.c.HGetAll(ctx, b.keys.Shelving()).Result()
 	if err != nil {
@@ -41,7 +43,8 @@ func (b *Books) Shelve(ctx context.Context, did func(batch, what string, jobs in
 	return err
 }
 
-// byItself does what a batch has asked for. That somebody has decided otherwise is no failure: shelve.lua has crossed it out then.
+// byItself does what a batch has requested. If someone has decided otherwise, shelve.lua has dropped the
+// request, which is not an error.
 func (s *shelving) byItself(ctx context.Context) error {
 	stops := s.what == "pause" || s.what == "await"
 	if stops {
@@ -69,7 +72,8 @@ func (s *shelving) byItself(ctx context.Context) error {
 	return s.b.c.HDel(ctx, s.b.keys.Shelving(), s.name).Err()
 }
 
-// Braked returns the names of the batches that stopped themselves and of which nobody has decided anything since, the first to stop first.
+// Braked returns the names of the batches that stopped themselves and about which nobody has decided since, in
+// the order in which they stopped.
 func (b *Books) Braked(ctx context.Context) ([]string, error) {
 	names, err := b.c.ZRange(ctx, b.keys.Braked(), 0, -1).Result()
 	if err != nil {

@@ -10,15 +10,16 @@ import (
 	"spillway/internal/record"
 )
 
-// chunk is an offer of jobs as accept.lua takes it: made, where what has no room is parked, while Redis is still at work on the one before.
+// chunk is an offer of jobs in the form that accept.lua takes. With parking, it is made while Redis still works
+// on the previous one.
 type chunk struct {
 	jobs  []job.Newcomer
-	batch string // said once for all: most jobs of a chunk have the same
-	forms []any  // of the tasks' messages
-	text  []byte // all jobs: one argument costs Redis less than several for each
+	batch string // stored once: most jobs of a chunk have the same
+	forms []any  // templates of the tasks' messages
+	text  []byte // all jobs in one argument, which is cheaper for Redis than several arguments each
 }
 
-// entryBytes is about what a job takes in a chunk's text, but for its payload.
+// entryBytes is the approximate size of a job in a chunk's text, without its payload.
 const entryBytes = 96
 
 // chunk encodes and seals jobs.
@@ -46,8 +47,8 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 	return c, err
 }
 
-// appendEntry appends a job to the text of a chunk as accept.lua reads it: the lengths of all that follows, and that. What a line of a billing
-// file holds is never too long for them.
+// appendEntry appends a job to the text of a chunk, in the form that accept.lua reads: the lengths of all
+// parts, then the parts. A line of a billing file never exceeds what the lengths can hold.
 func appendEntry(text []byte, id, digest, money, traits string, payload []byte) ([]byte, error) {
 	if len(id) > math.MaxUint8 || max(len(digest), len(money), len(traits)) >= 1<<24 || len(payload) > math.MaxUint32 {
 		return nil, fmt.Errorf("job %.64q is too large: its id, its batch, its currency or its payload", id)
@@ -61,7 +62,8 @@ func appendEntry(text []byte, id, digest, money, traits string, payload []byte) 
 	return append(text, payload...), nil
 }
 
-// forms returns what the messages of n tasks are made of, as forms.lua reads it; of says whose the tasks are and of which generation.
+// forms returns the templates of the messages of n tasks, in the form that forms.lua reads. of returns the job
+// and generation of a task.
 func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]any, error) {
 	type size struct {
 		id         int
@@ -87,7 +89,7 @@ func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]an
 	return forms, nil
 }
 
-// traits is what few jobs have, as accept.lua reads it.
+// traits returns the rarely used properties of a job, in the form that accept.lua reads.
 func (b *Books) traits(j *job.Job, batch string) string {
 	if j.Cost <= 1 && j.At.IsZero() && j.Expires.IsZero() && j.Batch == batch && j.Route == "" && j.Priority == "" && j.Lane == "" && !b.cfg.OwnLanes {
 		return ""

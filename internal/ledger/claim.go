@@ -11,19 +11,19 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// claim is the claims of one offer.
+// claim holds the claims of one offer.
 type claim struct {
 	gateway string
 	token   string
 	groups  []*claimGroup
-	until   int64        // when it is too late to take jobs in under them (µs, Redis's clock)
-	others  map[int]bool // places of the jobs that another gateway claims, or of which the claim has ended
+	until   int64        // deadline for admitting jobs under them (µs, Redis's clock)
+	others  map[int]bool // indices of the jobs that another gateway claims, or whose claim has expired
 }
 
-// claimGroup is claims that one script makes.
+// claimGroup holds claims that one script makes.
 type claimGroup struct {
 	keys []string
-	at   []int // the places of their jobs
+	at   []int // the indices of their jobs
 	err  error
 }
 
@@ -34,7 +34,8 @@ func (a *Anywhere) claim(ctx context.Context, gateway string, jobs []job.Newcome
 	return c, err
 }
 
-// renew has claims that have not ended live as long again from now on. One that has ended is not made again: what it kept off may have happened.
+// renew extends claims that have not expired to their full life from now. An expired claim is not renewed,
+// because what it prevented may have happened.
 func (a *Anywhere) renew(ctx context.Context, c *claim) error { return a.run(ctx, c, true) }
 
 // run runs claim.lua for all groups.
@@ -64,12 +65,12 @@ func (a *Anywhere) run(ctx context.Context, c *claim, held bool) error {
 	return nil
 }
 
-// unclaim gives claims back. Those that it can't give back end by themselves.
+// unclaim releases claims. Those that it can't release expire.
 func (a *Anywhere) unclaim(ctx context.Context, c claim) {
 	c.each(func(_ int, g *claimGroup) { _ = unclaimScript.Run(ctx, a.c, g.keys, c.token).Err() })
 }
 
-// each works on all groups at once.
+// each runs do for all groups concurrently.
 func (c claim) each(do func(int, *claimGroup)) {
 	var all sync.WaitGroup
 	for i, g := range c.groups {
@@ -78,7 +79,8 @@ func (c claim) each(do func(int, *claimGroup)) {
 	all.Wait()
 }
 
-// groups returns the claims of jobs as one script can make them: in a cluster, those with the same hash tag.
+// groups splits the claims of jobs into groups that one script can make: in a cluster, those with the same hash
+// tag.
 func (a *Anywhere) groups(jobs []job.Newcomer) (groups []*claimGroup) {
 	_, cluster := a.c.(*redis.ClusterClient)
 	byTag := map[string]*claimGroup{}

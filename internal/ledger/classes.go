@@ -10,25 +10,26 @@ import (
 // unclassChunk is how many jobs one script moves.
 const unclassChunk = 500
 
-// lines are all lines of the queue, those of classes behind the others, and those of lanes last.
+// lines returns all lines of the queue: first the default ones, then those of classes, then those of lanes.
 func (b *Books) lines(ctx context.Context) ([]string, error) {
 	return redisdb.Lines(ctx, b.c, b.keys)
 }
 
-// Sorted is how many jobs were put into other lines of the queue.
+// Sorted is how many jobs were moved to other lines of the queue.
 type Sorted struct {
-	// Unclassed had a class that the gateway has no more: they stand behind those of the usual one.
+	// Unclassed had a class that the gateway no longer has. They go behind the jobs of the default class.
 	Unclassed int64
-	// Unlaned stood in lanes, and the gateway has none any more.
+	// Unlaned were in lanes, and the gateway no longer has lanes.
 	Unlaned int64
-	// Others says that there are jobs in lanes yet: another dispatcher calls them.
+	// Others says that there are still jobs in lanes, because another dispatcher calls them.
 	Others bool
 }
 
-// Sort puts the jobs in the queue where they belong whose class the gateway has no more, or whose lanes. They keep their order.
+// Sort moves queued jobs whose class or lanes the gateway no longer has to the lines where they belong. They
+// keep their order.
 func (b *Books) Sort(ctx context.Context) (s Sorted, err error) {
 	classes, laned, err := redisdb.ClassesAndLanes(ctx, b.c, b.keys)
-	if err == nil && laned && len(b.cfg.Lanes) == 0 { // first, as jobs that come out of lanes stand in the lines of their classes
+	if err == nil && laned && len(b.cfg.Lanes) == 0 { // first, because jobs leave lanes for the lines of their classes
 		if s.Unlaned, s.Others, err = b.unlane(ctx); err == nil {
 			classes, err = redisdb.ClassesOf(ctx, b.c, b.keys)
 		}

@@ -15,23 +15,25 @@ import (
 )
 
 const (
-	// endedStep is how many keys of Redis one step of EraseEnded looks at: it takes Redis well below a millisecond.
+	// endedStep is how many Redis keys one step of EraseEnded examines, which takes Redis well below a
+	// millisecond.
 	endedStep = 200
-	// endedRetold is how many outcomes one of its steps copies.
+	// endedRetold is how many outcomes one step copies.
 	endedRetold = 100
-	// toldWithin is how long after the end of a job its outcome is told at the latest.
+	// toldWithin is the longest time from the end of a job to its outcome in the feed.
 	toldWithin = 48 * time.Hour
 )
 
-// Ended are the jobs of a gateway that are erased when they have been over for so long.
+// Ended selects the jobs of a gateway to erase, by how long they have been over.
 type Ended struct {
 	Books *Books
 	After time.Duration // above 0
 }
 
-// EraseEnded erases the jobs of some gateways on one Redis that have been over for long enough, and their references in the outcomes that are kept. It goes through all keys
-// once, in short steps, and calls rest with the time that each took: rest waits, and its error ends it. It returns how many jobs it erased of each gateway, also beside an
-// error. Killed anywhere, it goes on with the next call.
+// EraseEnded erases jobs of some gateways on one Redis that have been over long enough, and their references in
+// the stored outcomes. It scans all keys once, in short steps. After each step it calls rest with the time that
+// the step took; rest should pause, and its error ends the scan. It returns the number of jobs erased by
+// gateway, even with an error. If it is killed, the next call continues.
 func EraseEnded(ctx context.Context, all []Ended, rest func(context.Context, time.Duration) error) (map[string]int64, error) {
 	s := endedScan{of: map[string]Ended{}, pattern: redisdb.AnyJob, rest: rest, erased: map[string]int64{}, begun: map[string]bool{}}
 	books := make([]*Books, len(all))
@@ -51,13 +53,13 @@ func EraseEnded(ctx context.Context, all []Ended, rest func(context.Context, tim
 	return s.erased, err
 }
 
-// endedScan goes through the keys of a Redis for jobs that have been over for long enough.
+// endedScan scans the keys of a Redis for jobs that have been over long enough.
 type endedScan struct {
-	of      map[string]Ended // by the gateway's name
+	of      map[string]Ended // by gateway
 	pattern string
 	rest    func(context.Context, time.Duration) error
 	erased  map[string]int64
-	begun   map[string]bool // the feed of that gateway is to be written anew
+	begun   map[string]bool // gateways whose feed has to be rewritten
 }
 
 func (s *endedScan) node(ctx context.Context, node redis.Cmdable) error {
@@ -89,13 +91,13 @@ func (s *endedScan) node(ctx context.Context, node redis.Cmdable) error {
 	return nil
 }
 
-// erase erases those of some jobs that have been over for long enough.
+// erase erases those of the given jobs that have been over long enough.
 func (s *endedScan) erase(ctx context.Context, e Ended, ids []string, now time.Time) error {
 	var due []job.Record
 	var failed error
 	record.Reader{C: e.Books.c, Keys: e.Books.keys, Fields: []string{"state", "accepted_at", "finished_at", "erased_at"}}.Read(ctx, ids, func(i int, h map[string]string, err error) {
 		switch r := record.Parse(e.Books.cfg.Gateway, ids[i], h); {
-		case redisdb.DamagedKeyOf(err, e.Books.keys.Job(ids[i])): // it is no job's
+		case redisdb.DamagedKeyOf(err, e.Books.keys.Job(ids[i])): // not a job's key
 		case err != nil:
 			failed = err
 		case r.Over() && r.Erased.IsZero() && !r.Finished.After(now.Add(-e.After)):
@@ -118,7 +120,8 @@ func (s *endedScan) erase(ctx context.Context, e Ended, ids []string, now time.T
 	return err
 }
 
-// begin marks a gateway's feed as one that is being written anew, before the first jobs are erased whose outcomes it may have: whoever finds the mark writes it anew. None of them was over after last.
+// begin marks a gateway's feed for rewriting, before jobs are erased whose outcomes it may contain. Any process
+// that finds the mark rewrites the feed. No job was over after last.
 func (s *endedScan) begin(ctx context.Context, b *Books, last time.Time) error {
 	if s.begun[b.cfg.Gateway] {
 		return nil
@@ -127,18 +130,19 @@ func (s *endedScan) begin(ctx context.Context, b *Books, last time.Time) error {
 	if err != nil || len(first) == 0 {
 		return err
 	}
-	_, at, _ := strings.Cut(first[0].ID, "-") // µs: when the last of its outcomes was told
+	_, at, _ := strings.Cut(first[0].ID, "-") // µs: time of its last outcome
 	if told, err := strconv.ParseInt(at, 10, 64); err == nil && told > record.Micros(last.Add(toldWithin)) {
-		return nil // all readers have had theirs
+		return nil // all readers have read them
 	}
 	s.begun[b.cfg.Gateway] = true
 	return b.c.HSetNX(ctx, b.keys.Feed(), retelling, "due").Err()
 }
 
-// retelling is the field of the feed that is there while its outcomes are being written anew (retell.lua).
+// retelling is the field of the feed that is set while its outcomes are rewritten (retell.lua).
 const retelling = "retelling"
 
-// retell writes the outcomes anew of a gateway of which jobs were erased, now or by somebody who did not come to the end.
+// retell rewrites the outcomes of a gateway whose jobs were erased, by this process or by one that did not
+// finish.
 func (s *endedScan) retell(ctx context.Context, b *Books) error {
 	marked, err := b.c.HExists(ctx, b.keys.Feed(), retelling).Result()
 	if err != nil || !marked {

@@ -14,8 +14,9 @@ import (
 // retoldOnce is how many entries of the outcome feed are copied in one step.
 const retoldOnce = 500
 
-// Erase erases payload, error, reference and digest of jobs that are over, and says of each whether it did so now: one that was erased before, that is not over, or that has begun another life, is left
-// alone. The outcome feed still has the references: EraseTold has to follow. Keep chunks to a few hundred jobs.
+// Erase erases payload, error, reference and digest of jobs that are over. It reports for each whether it did
+// so now: a job is skipped if it is erased already, not over, or admitted again. The outcome feed still
+// contains the references, so EraseTold must follow. Keep chunks to a few hundred jobs.
 func (b *Books) Erase(ctx context.Context, jobs []job.Record) ([]bool, error) {
 	keys, args := []string{b.keys.Acts()}, []any{b.cfg.NowMicros.Now(), b.actPlace()}
 	for _, r := range jobs {
@@ -36,10 +37,12 @@ func (b *Books) Erase(ctx context.Context, jobs []job.Record) ([]bool, error) {
 	return now, nil
 }
 
-// stillFor is how long another copy of the outcomes may stand still before it counts as given up.
+// stillFor is how long another process's copy of the outcomes may make no progress before it counts as
+// abandoned.
 const stillFor = 2 * time.Second
 
-// retoldByOther waits for the copy of somebody else, which was begun later and so lacks what this one lacks. It says whether that came to its end.
+// retoldByOther waits for another process's copy. It began later, so it lacks the same references. over reports
+// whether it was completed.
 func (b *Books) retoldByOther(ctx context.Context) (over bool, err error) {
 	for size := int64(-1); ; {
 		n, err := b.c.HExists(ctx, b.keys.Feed(), retelling).Result()
@@ -57,12 +60,13 @@ func (b *Books) retoldByOther(ctx context.Context) (over bool, err error) {
 	}
 }
 
-// EraseTold takes the references of erased jobs out of the outcomes that are kept. Readers notice nothing else: each outcome has the cursor that it had. Killed anywhere, it can be done again.
+// EraseTold removes the references of erased jobs from the stored outcomes. Readers notice nothing else: each
+// outcome keeps its cursor. If killed, it can be repeated.
 func (b *Books) EraseTold(ctx context.Context) error {
 	return b.eraseTold(ctx, retoldOnce, func(context.Context, time.Duration) error { return nil })
 }
 
-// eraseTold is EraseTold in steps of so many outcomes, each followed by a rest.
+// eraseTold is EraseTold with a step size, and a rest after each step.
 func (b *Books) eraseTold(ctx context.Context, once int, rest func(context.Context, time.Duration) error) error {
 	keys := []string{b.keys.Feed(), b.keys.Outcomes(), b.keys.Retold()}
 	for whose, last := rand.Text(), ""; ; {

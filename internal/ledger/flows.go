@@ -12,10 +12,11 @@ import (
 // reflowChunk is how many parked jobs one script looks at.
 const reflowChunk = 500
 
-// HasFlows says that the room at admission is shared among the flows of the gateway: those of its lanes, of its routes with limits, and of its classes.
+// HasFlows reports whether the room at admission is shared among flows: those of the gateway's lanes, of its
+// routes with limits, and of its classes.
 func (b *Books) HasFlows() bool { return b.sharing != "" }
 
-// sharing is what share.lua reads; empty if the gateway has no flows.
+// sharing returns the arguments of share.lua; empty if the gateway has no flows.
 func sharing(cfg Config) string {
 	form := ""
 	switch {
@@ -30,7 +31,7 @@ func sharing(cfg Config) string {
 	return form + " " + strconv.FormatInt(cfg.MostPassing, 10) + " " + strings.Join(cfg.Passing, " ")
 }
 
-// shared appends what share.lua reads to the arguments of a script, where the gateway has flows.
+// shared appends the arguments of share.lua, if the gateway has flows.
 func (b *Books) shared(args []any) []any {
 	if b.sharing == "" {
 		return args
@@ -38,17 +39,17 @@ func (b *Books) shared(args []any) []any {
 	return append(args, b.sharing)
 }
 
-// Turns are parked jobs whose turn it is to go in.
+// Turns are parked jobs whose turn it is to be admitted.
 type Turns struct {
 	Jobs []Rejected // without their places
-	// Whole says that all that is parked as rejected has a turn. If not, Reflow gives them one.
+	// Whole says that every job parked as rejected has a turn. If it is false, call Reflow.
 	Whole bool
-	// More says that there may be others besides Jobs, of which none may be left.
+	// More says that there may be others, even if Jobs is empty.
 	More bool
 }
 
-// NextRejected returns up to n jobs that are parked as rejected, of a gateway with flows: those of the flows with the fewest jobs in the queue, and of each flow the
-// oldest first. Those whose records are damaged are set aside.
+// NextRejected returns up to n jobs parked as rejected at a gateway with flows: those of the flows with the
+// fewest queued jobs, and the oldest first within a flow. Jobs with damaged records are set aside.
 func (b *Books) NextRejected(ctx context.Context, n int) (t Turns, err error) {
 	k := b.keys
 	reply, err := turnsScript.Run(ctx, b.c, []string{k.ParkedFlows(), k.Parked(string(job.Rejected)), k.Counters(), k.Pending(), k.Nobodys()},
@@ -77,7 +78,8 @@ func (b *Books) NextRejected(ctx context.Context, n int) (t Turns, err error) {
 	return t, nil
 }
 
-// SetUnfit has jobs that are parked as rejected, and that cost more than admission can ever grant, hold nobody up.
+// SetUnfit takes jobs parked as rejected that cost more than admission can ever grant out of turn, so that they
+// block no others.
 func (b *Books) SetUnfit(ctx context.Context, jobs []Rejected) error {
 	args := []any{b.keys.JobPrefix(), 0}
 	for _, r := range jobs {
@@ -86,7 +88,7 @@ func (b *Books) SetUnfit(ctx context.Context, jobs []Rejected) error {
 	return unfitScript.Run(ctx, b.c, []string{b.keys.ParkedFlows(), b.keys.Nobodys()}, args...).Err()
 }
 
-// Refit gives those that SetUnfit took aside their turn again.
+// Refit gives the jobs taken aside by SetUnfit their turn again.
 func (b *Books) Refit(ctx context.Context) error {
 	for {
 		n, err := unfitScript.Run(ctx, b.c, []string{b.keys.ParkedFlows(), b.keys.Nobodys()}, b.keys.JobPrefix(), reflowChunk).Int64()
@@ -96,8 +98,8 @@ func (b *Books) Refit(ctx context.Context) error {
 	}
 }
 
-// Reflow gives jobs their turn that are parked as rejected and have none, as a process without flows has parked them: those behind a place, 0 for all. It returns the
-// place of the last one, and whether all have their turn now.
+// Reflow gives a turn to jobs parked as rejected without one, by a process without flows. It starts after the
+// place behind; 0 means all. It returns the last place, and whether all have a turn now.
 func (b *Books) Reflow(ctx context.Context, behind int64) (last int64, whole bool, err error) {
 	for last = behind; ; {
 		n, err := b.reflow(ctx, "in", last, reflowChunk)
@@ -110,7 +112,8 @@ func (b *Books) Reflow(ctx context.Context, behind int64) (last int64, whole boo
 	}
 }
 
-// Unflow takes out of turn what is parked as rejected no more, as a program from before there were flows has taken it out, and counts the others anew.
+// Unflow removes the turns of jobs that are no longer parked as rejected because a version without flows
+// admitted them, and recounts the others.
 func (b *Books) Unflow(ctx context.Context) error {
 	before, err := b.reflow(ctx, "out", "", reflowChunk, 0)
 	if err != nil || before[3] == 0 {

@@ -9,16 +9,16 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// flyingMost is how many jobs under way are looked at: that takes Redis some milliseconds.
+// flyingMost is how many jobs in flight are examined, which takes Redis a few milliseconds.
 const flyingMost = 5000
 
-// InFlight is how many jobs of each lane are under way. All says that they are all; there were more than are looked at, if it is false.
+// InFlight is the number of jobs in flight by lane. All is false if there were more than are examined.
 type InFlight struct {
 	Jobs map[string]int64
 	All  bool
 }
 
-// InFlightByLane returns how many jobs of each lane are under way, of the first 5,000.
+// InFlightByLane returns the number of jobs in flight by lane, for the first 5,000.
 func (b *Books) InFlightByLane(ctx context.Context) (f InFlight, err error) {
 	v, err := flyingScript.Run(ctx, b.c, []string{b.keys.Open(), b.keys.Active()}, b.keys.JobPrefix(), flyingMost).Slice()
 	if err != nil {
@@ -34,8 +34,9 @@ func (b *Books) InFlightByLane(ctx context.Context) (f InFlight, err error) {
 	return f, nil
 }
 
-// Unsorted is how many jobs stand in the queue's own lines, by class; those of the usual one are by the empty name. Jobs that were called before stand together there,
-// and are counted for none. With lanes, jobs stand there until the next one is called.
+// Unsorted returns how many jobs are in the queue's own lines, by class; the default class has the empty name.
+// Jobs that were called before share lines and are not counted. With lanes, jobs stay in these lines until the
+// next call.
 func (b *Books) Unsorted(ctx context.Context, classes []string) (map[string]int64, error) {
 	lines := [][2]string{{"", b.keys.Due()}, {"", b.keys.Pending()}}
 	for _, class := range classes {

@@ -9,15 +9,17 @@ import (
 
 const (
 	unlaneChunk = 500
-	// laneUse is how long nobody must have bound a job of a lane: another dispatcher may have the file from before, or the one to come.
+	// laneUse is how long no job may have been assigned to a lane: another dispatcher may still have the
+	// previous configuration, or already the next one.
 	laneUse = 5 * time.Second
 )
 
-// LaneSets are the keys of the sets in which lanes with jobs stand; none where the gateway has neither lanes nor routes with limits.
+// LaneSets returns the keys of the sets of lanes with jobs, or nil if the gateway has neither lanes nor route
+// limits.
 func (b *Books) LaneSets() []string { return b.cfg.Lanes }
 
-// unlane puts jobs that stand in lanes back into the queue's own lines, for a gateway that has no lanes any more. It returns how many they were, and whether
-// there are more, which stay there as another dispatcher calls jobs by their lanes.
+// unlane moves jobs from lanes back to the queue's own lines, for a gateway that no longer has lanes. It
+// returns how many it moved, and whether others stay because another dispatcher calls jobs by lane.
 func (b *Books) unlane(ctx context.Context) (moved int64, others bool, err error) {
 	k := b.keys
 	sets, err := redisdb.LaneSets(ctx, b.c, k)

@@ -18,7 +18,7 @@ func (b *Books) Look(ctx context.Context) (record.Standing, error) {
 	return standing(lookScript.Run(ctx, b.c, b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix(), b.keys.First("")))
 }
 
-// Look returns a gateway's standing, to whoever has no books of it.
+// Look returns a gateway's standing, for callers without its Books.
 func Look(ctx context.Context, c redis.UniversalClient, gateway string) (record.Standing, error) {
 	b := Books{c: c, keys: redisdb.NewKeys(gateway)}
 	return b.Look(ctx)
@@ -29,8 +29,8 @@ func (b *Books) lookKeys() []string {
 	return append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Counters(), k.Rate(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking(), k.Classes()}, b.keys.AllParked()...)
 }
 
-// Odd looks at many gateways on one Redis in one round trip, and says of each, in the order of all, whether its totals don't add up or could not be
-// read. The error is that of the first, if none could be read.
+// Odd examines many gateways on one Redis in one round trip. It reports for each, in the order of all, whether
+// its totals don't add up or could not be read. The error is the first one, if none could be read.
 func Odd(ctx context.Context, c redis.UniversalClient, all []*Books) ([]bool, error) {
 	odd, failed := make([]bool, len(all)), 0
 	var first error
@@ -47,7 +47,7 @@ func Odd(ctx context.Context, c redis.UniversalClient, all []*Books) ([]bool, er
 	return odd, first
 }
 
-// Seen is a gateway's standing, or why it could not be looked at.
+// Seen is a gateway's standing, or the error of reading it.
 type Seen struct {
 	record.Standing
 	Err error
@@ -56,7 +56,7 @@ type Seen struct {
 // LookAll is Look for many gateways on one Redis, in one round trip.
 func LookAll(ctx context.Context, c redis.UniversalClient, all []*Books) []Seen {
 	cmds, seen := make([]*redis.Cmd, len(all)), make([]Seen, len(all))
-	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
+	_ = lookScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each command has its own error
 		for i, b := range all {
 			cmds[i] = run(b.lookKeys(), b.cfg.NowMicros.Now(), b.keys.JobPrefix(), b.keys.First(""))
 		}
@@ -67,10 +67,10 @@ func LookAll(ctx context.Context, c redis.UniversalClient, all []*Books) []Seen 
 	return seen
 }
 
-// firstReason is the place in look.lua's answer of the first reason for which jobs are parked.
+// firstReason is the index of the first parked reason in the reply of look.lua.
 const firstReason = 15
 
-// standing reads look.lua's answer.
+// standing decodes the reply of look.lua.
 func standing(cmd *redis.Cmd) (record.Standing, error) {
 	n, err := cmd.Int64Slice()
 	if err != nil {
@@ -95,7 +95,8 @@ func standing(cmd *redis.Cmd) (record.Standing, error) {
 	return s, nil
 }
 
-// HeadSince returns since when the job at the head of the queue's first line with jobs has been in it, on Redis's clock; zero when the queue is empty.
+// HeadSince returns since when the job at the head of the queue's first nonempty line has been in the line, on
+// Redis's clock. It is zero if the queue is empty.
 func (b *Books) HeadSince(ctx context.Context) (time.Time, error) {
 	lines, err := b.lines(ctx)
 	if err != nil {
@@ -111,7 +112,7 @@ func (b *Books) HeadSince(ctx context.Context) (time.Time, error) {
 		}
 		nanos, err := b.c.HGet(ctx, b.keys.Task(task), "pending_since").Int64()
 		if err != nil {
-			return time.Time{}, absent(err) // pulled meanwhile
+			return time.Time{}, absent(err) // pulled in between
 		}
 		return time.Unix(0, nanos), nil
 	}
@@ -125,7 +126,7 @@ func absent(err error) error {
 	return err
 }
 
-// Find returns the record of a job; ok is false if there is none, or no more.
+// Find returns the record of a job. ok is false if there is none, or none any longer.
 func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err error) {
 	all, err := b.c.HGetAll(ctx, b.keys.Job(id)).Result()
 	if err != nil || len(all) == 0 {
@@ -139,7 +140,7 @@ func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err
 	if r.State != job.Queued {
 		return r, true, nil
 	}
-	// Pulled by a worker that has not opened its attempt yet: asynq knows, the record doesn't.
+	// Pulled by a worker that has not opened its attempt yet: only asynq's task says so.
 	state, err := b.c.HGet(ctx, b.keys.Task(job.TaskID(id, r.Generation)), "state").Result()
 	if err == nil && state == "active" {
 		r.State = job.InFlight

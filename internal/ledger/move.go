@@ -10,7 +10,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// moveChunk is how many due jobs one script moves: few enough not to stall anyone.
+// moveChunk is how many due jobs one script moves: few enough not to block Redis for long.
 const moveChunk = 100
 
 type waiter struct {
@@ -18,10 +18,10 @@ type waiter struct {
 	generation int64
 }
 
-// MoveDue puts jobs whose back-off or time has passed into the queue, in the order in which they are due: those that were called before at the tail of
-// the retries, those that were scheduled at the tail of the due line, which goes before all others that were never called. A job whose attempts are
-// used up is parked instead (Config.Exhausted hears of it). It returns how many it moved or parked and how long it is until the next one is due
-// (negative: none is known).
+// MoveDue moves jobs whose back-off or time has passed into the queue, in due order. Jobs that were called
+// before go to the tail of the retries. Scheduled jobs go to the tail of the due line, which precedes all other
+// jobs never called. A job without attempts left is parked instead (see Config.Exhausted). MoveDue returns how
+// many jobs it moved or parked, and how long until the next is due; negative if none is known.
 func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err error) {
 	next = -1
 	for _, m := range []move{
@@ -40,7 +40,7 @@ func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err
 	return moved, next, nil
 }
 
-// move is a way of due jobs into the queue: from a set into a line of the queue.
+// move moves due jobs from a set into a line of the queue.
 type move struct {
 	state    job.State
 	from, to string
@@ -81,7 +81,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	return int(moved) + len(reply) - 1, next, nil
 }
 
-// order is that of the due members of a sorted set of jobs.
+// order is the order of the due members of a sorted set of jobs.
 type order string
 
 const (
@@ -89,7 +89,8 @@ const (
 	dueLast  order = "last"  // the last due first
 )
 
-// waiting returns the due members of a sorted set of jobs, with the generation of each, and how long it is until the next one is due.
+// waiting returns the due members of a sorted set of jobs, with their generations, and how long until the next
+// is due.
 func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]waiter, time.Duration, error) {
 	reply, err := waitingScript.Run(ctx, b.c, []string{set}, b.cfg.NowMicros.Now(), string(which), n, b.keys.JobPrefix()).Slice()
 	if err != nil {

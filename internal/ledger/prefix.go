@@ -12,26 +12,28 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// PrefixSearch is a search for jobs by the beginning of their ids, which goes through the keys of Redis: it knows no order of ids.
+// PrefixSearch searches jobs by the beginning of their ids. It scans the keys of Redis, because there is no
+// index ordered by id.
 type PrefixSearch struct {
 	Prefix string
-	After  string // where another search stopped; empty: from the beginning
-	Jobs   int    // it stops when it has found so many
-	Keys   int64  // or when it has looked at about so many keys of Redis
-	// Within is how long it goes on; 0: for as long as it takes.
+	After  string // where the previous search stopped; empty: the beginning
+	Jobs   int    // stop after finding this many
+	Keys   int64  // or after examining about this many Redis keys
+	// Within is how long the search may take; 0 means any time.
 	Within time.Duration
-	// Keep says whether a job is meant, of which the payload was read and opened. Nil: all are, and no record is read.
+	// Keep selects jobs by their record, whose payload is read and opened. Nil selects all, and no record is
+	// read.
 	Keep func(job.Record) bool
 }
 
-// PrefixFound is what a PrefixSearch found.
+// PrefixFound is the result of a PrefixSearch.
 type PrefixFound struct {
-	IDs  map[string][]string // by gateway. A job that came in, or that an earlier search had, may be missing or come twice
-	Keys int64               // about how many keys were looked at
-	Next string              // where it stopped, for After; empty if it went through all
+	IDs  map[string][]string // by gateway; jobs admitted meanwhile may be missing, and some may appear twice or again
+	Keys int64               // about how many keys were examined
+	Next string              // the next After; empty if all keys were scanned
 }
 
-// scanAt is a place in the scan of some nodes.
+// scanAt is a position in the scan of several nodes.
 type scanAt struct {
 	node   int
 	cursor uint64
@@ -39,7 +41,7 @@ type scanAt struct {
 
 func (at scanAt) String() string { return fmt.Sprintf("%d-%d", at.node, at.cursor) }
 
-// FindPrefix searches many gateways on one Redis. An error with the code usage says that After is none of its own.
+// FindPrefix searches many gateways on one Redis. An error with code usage means that After is invalid.
 func FindPrefix(ctx context.Context, all []*Books, q PrefixSearch) (PrefixFound, error) {
 	found, at := PrefixFound{IDs: map[string][]string{}}, scanAt{}
 	if q.After != "" {
@@ -86,7 +88,7 @@ func FindPrefix(ctx context.Context, all []*Books, q PrefixSearch) (PrefixFound,
 	return found, err
 }
 
-// kept returns the jobs that are meant.
+// kept returns the ids that Keep selects.
 func (q PrefixSearch) kept(ctx context.Context, b *Books, ids []string) (kept []string, err error) {
 	if q.Keep == nil {
 		return ids, nil

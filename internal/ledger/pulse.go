@@ -10,24 +10,25 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Pulse is what an idle gateway must be told.
+// Pulse is what a process needs to know of an idle gateway.
 type Pulse struct {
-	Pending  int64         // jobs in the queue, in all its lines
+	Pending  int64         // jobs in all lines of the queue
 	Rejected int64         // jobs parked as rejected
-	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none waits for its time
+	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none
 	AskIn    time.Duration // until the next look-up is due; negative if no job is pending
-	Sweep    bool          // a sweep will find something to look at
-	Limits   int64         // version of the limits that were set live; zero if they never were
-	Alive    int64         // the data's last sign of life in µs; zero if nobody watches it, negative if it is not what was seen
-	Shelve   bool          // jobs of a batch are to be put aside, or taken in
-	Err      error         // why nothing of the above is known of this gateway alone; nil if it is
+	Sweep    bool          // a sweep would find something
+	Limits   int64         // version of the limits set at run time; zero if they never were
+	Alive    int64         // the data's last sign of life in µs; zero if not checked, negative if the data is not what was seen
+	Shelve   bool          // jobs of a batch have to be parked or admitted
+	Err      error         // why this gateway's pulse is unknown; nil if it is known
 }
 
-// Pulses takes the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to nothing.
-// What a process is too slow for is said in the same scripts. The answers are in the order of all. The error is that of the first, if none could be looked at; what is wrong with some of them is in their pulses.
+// Pulses reads the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to
+// nothing. The same scripts report if this process is too slow. Results are in the order of all. The error is
+// the first one, if every read failed; otherwise errors are in the pulses.
 func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slow) ([]Pulse, error) {
 	cmds := make([]*redis.Cmd, len(all))
-	_ = pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each has its own error
+	_ = pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each command has its own error
 		for i, b := range all {
 			age := b.cfg.Age()
 			cmds[i] = run(b.felt(), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least,
@@ -45,14 +46,15 @@ func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slo
 	return pulses, nil
 }
 
-// pulseKeys are the KEYS of pulse.lua, made once: thousands of gateways are looked at each second.
+// pulseKeys returns the KEYS of pulse.lua. They are computed once, because thousands of gateways are read each
+// second.
 func (b *Books) pulseKeys() []string {
 	k := b.keys
 	return slices.Concat([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(), k.LiveLimits()},
 		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow(), k.Asking(), k.Classes()})
 }
 
-// pulse reads pulse.lua's answer.
+// pulse decodes the reply of pulse.lua.
 func (b *Books) pulse(cmd *redis.Cmd) Pulse {
 	n, err := cmd.Int64Slice()
 	if err == nil && len(n) != 9 {
@@ -66,7 +68,7 @@ func (b *Books) pulse(cmd *redis.Cmd) Pulse {
 	return p
 }
 
-// until is a time in µs that a script has said; negative: none.
+// until converts a script's time in µs; negative means none.
 func until(us int64) time.Duration {
 	if us < 0 {
 		return -1

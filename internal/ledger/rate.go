@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// CallSpan is how long each count of Calls is.
+// CallSpan is the length of each span in Calls.
 const CallSpan = 5 * time.Second
 
-// callSpans is how many spans the scripts keep and have ended: two minutes, without the present span.
+// callSpans is how many finished spans the scripts keep: two minutes, without the current span.
 const callSpans = 24
 
-// Calls returns how many calls ended in each of the last 24 spans of 5 s before now (on Redis's clock), oldest first. The span that
-// now falls into is not among them, since it isn't over.
+// Calls returns how many calls ended in each of the last 24 spans of 5 s before now (on Redis's clock), oldest
+// first. It omits the current span, which is not over.
 func (b *Books) Calls(ctx context.Context, now time.Time) ([]int64, error) {
 	counted, err := b.c.HGetAll(ctx, b.keys.Rate()).Result()
 	if err != nil {
@@ -29,18 +29,19 @@ func (b *Books) Calls(ctx context.Context, now time.Time) ([]int64, error) {
 	return calls, nil
 }
 
-// HoursKept is for how many hours before the present one calls are counted by their answers.
+// HoursKept is for how many hours before the current one calls are counted by their answers.
 const HoursKept = 24
 
-// AnswersOf is how many calls ended in an hour with an answer and a verdict.
+// AnswersOf is the number of calls in one hour with a given answer and verdict.
 type AnswersOf struct {
-	Hour    time.Time // its beginning
-	Status  int       // 0 without an answer
+	Hour    time.Time // start of the hour
+	Status  int       // 0 if there was no answer
 	Verdict string
 	Calls   int64
 }
 
-// Answers returns how many calls ended in each of the last HoursKept hours before now (on Redis's clock) and in the present one, by status and verdict, in no order.
+// Answers returns how many calls ended in each of the last HoursKept hours before now (on Redis's clock) and in
+// the current one, by status and verdict, in no particular order.
 func (b *Books) Answers(ctx context.Context, now time.Time) ([]AnswersOf, error) {
 	counted, err := b.c.HGetAll(ctx, b.keys.Hours()).Result()
 	if err != nil {

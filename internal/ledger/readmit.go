@@ -14,8 +14,9 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Readmit takes parked jobs through admission again, in order; those that find no room stay parked (Full), those that
-// are not parked like this any more are Gone. retry is when the first of them would find room: zero if it is not known, NoRetry if never.
+// Readmit admits parked jobs again, in order. Jobs that find no room stay parked (Full); jobs no longer parked
+// as given are Gone. retry is when the first job without room would find some: zero if unknown, NoRetry if
+// never.
 func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
 	forms, err := b.forms(len(jobs), func(i int) (string, int64) { return jobs[i].ID, jobs[i].Generation + 1 })
 	if err != nil {
@@ -36,7 +37,7 @@ func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.A
 	args = append(append(args, forms...), kinds...)
 	args = b.shared(append(append(args, check...), text))
 	run := b.readmit.Itself
-	if _, err := strconv.Atoi(b.actPlace()); err == nil { // it is the act of a person
+	if _, err := strconv.Atoi(b.actPlace()); err == nil { // an operator's action
 		run = b.readmit.Act
 	}
 	reply, err := run(ctx, b.c, keys, args...).Text()
@@ -55,7 +56,8 @@ type kind struct {
 	agreed     string
 }
 
-// returns encodes jobs as readmit.lua reads them: how many kinds there are and each of them, and all jobs in one text.
+// returns encodes jobs in the form that readmit.lua reads: the number of kinds, each kind, and all jobs in one
+// text.
 func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
 	kinds, text = []any{0}, make([]byte, 0, 32*len(jobs))
 	known := map[kind]int{}
@@ -81,10 +83,10 @@ func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
 	return kinds, text, nil
 }
 
-// readmittances are the answers of readmit.lua by their digits, from 1.
+// readmittances are the answers of readmit.lua; digit n is the n-th, from 1.
 var readmittances = []job.Admittance{job.Enqueued, job.Full, job.Gone}
 
-// readmitted reads the reply of readmit.lua on n jobs.
+// readmitted decodes the reply of readmit.lua for n jobs.
 func readmitted(reply string, n int) ([]job.Admittance, time.Duration, error) {
 	number, digits, _ := strings.Cut(reply, " ")
 	us, err := strconv.ParseInt(number, 10, 64)

@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// recordsAtOnce is how many records are read in a round trip.
+	// recordsAtOnce is how many records are read in one round trip.
 	recordsAtOnce = 250
-	// payloadsAtOnce is how many records are read in one with their payloads: each may have a megabyte.
+	// payloadsAtOnce is the same for records with payloads, each of which may be a megabyte.
 	payloadsAtOnce = 64
-	// scanStep is how many keys of Redis one step of a scan looks at.
+	// scanStep is how many Redis keys one step of a scan examines.
 	scanStep = 1000
-	// mostSeen is how many jobs a scan remembers; with more of them it goes through all in parts.
+	// mostSeen is how many jobs a scan remembers. With more, it scans all keys in several passes.
 	mostSeen = 4_000_000
 )
 
-// Gateway is the name of the gateway that the books are of.
+// Gateway returns the gateway's name.
 func (b *Books) Gateway() string { return b.cfg.Gateway }
 
-// Records yields the records of these jobs in their order, without a state those that are gone. payloads says that their payloads are read too, and opened.
+// Records yields the records of these jobs in order. A job whose record is gone has no state. If payloads is
+// set, payloads are read and opened.
 func (b *Books) Records(ctx context.Context, ids []string, payloads bool) iter.Seq2[job.Record, error] {
 	reader, most := record.Reader{C: b.c, Keys: b.keys, Fields: record.Listed()}, recordsAtOnce
 	if payloads {
@@ -49,7 +50,7 @@ func (b *Books) Records(ctx context.Context, ids []string, payloads bool) iter.S
 	}
 }
 
-// parse reads a record, and opens its payload if that was read.
+// parse parses a record, and opens its payload if that was read.
 func (b *Books) parse(id string, h map[string]string) job.Record {
 	r := record.Parse(b.cfg.Gateway, id, h)
 	if r.Unopened == nil {
@@ -58,9 +59,10 @@ func (b *Books) parse(id string, h map[string]string) job.Record {
 	return r
 }
 
-// EachJob yields the records of all jobs of many gateways on one Redis, each once, in no order. It goes through all keys of Redis in short steps, in memory that
-// does not grow beyond some bound: 4 million jobs are remembered by their hashes, so that none comes twice, and with more of them it goes through the keys several times. A job
-// that comes in meanwhile may be left out. payloads says that their payloads are read too, and opened.
+// EachJob yields the records of all jobs of many gateways on one Redis, each once, in no particular order. It
+// scans all keys in short steps and in bounded memory. It remembers up to 4 million jobs by their hashes, so
+// that none comes twice; with more, it scans the keys several times. A job admitted meanwhile may be missing.
+// If payloads is set, payloads are read and opened.
 func EachJob(ctx context.Context, all []*Books, payloads bool) iter.Seq2[job.Record, error] {
 	return eachJob(ctx, all, payloads, mostSeen)
 }
@@ -84,10 +86,10 @@ func eachJob(ctx context.Context, all []*Books, payloads bool, most int64) iter.
 	}
 }
 
-// errEnough says that nobody wants more.
+// errEnough ends a scan whose consumer wants no more.
 var errEnough = errors.New("enough")
 
-// nodesOf returns the servers that hold the gateways, each once.
+// nodesOf returns the servers that hold the gateways' keys, each once.
 func nodesOf(ctx context.Context, all []*Books) (nodes []redis.Cmdable, err error) {
 	for _, b := range all {
 		node, err := redisdb.Node(ctx, b.c, b.keys.JobPrefix())
@@ -101,9 +103,9 @@ func nodesOf(ctx context.Context, all []*Books) (nodes []redis.Cmdable, err erro
 	return nodes, nil
 }
 
-// jobScan goes through the keys of a Redis.
+// jobScan scans the keys of a Redis.
 type jobScan struct {
-	books    map[string]*Books // by the gateway's name
+	books    map[string]*Books // by gateway
 	pattern  string
 	payloads bool
 	seed     maphash.Seed
@@ -127,7 +129,7 @@ func (s *jobScan) node(ctx context.Context, node redis.Cmdable, most int64, yiel
 	return nil
 }
 
-// keys goes through all keys once.
+// keys scans all keys once.
 func (s *jobScan) keys(ctx context.Context, node redis.Cmdable, yield func(job.Record, error) bool) error {
 	for cursor := uint64(0); ; {
 		var keys []string
@@ -152,7 +154,7 @@ func (s *jobScan) keys(ctx context.Context, node redis.Cmdable, yield func(job.R
 	}
 }
 
-// first says that a key is of the present part, and was not seen before.
+// first reports whether a key belongs to the current pass and was not seen before.
 func (s *jobScan) first(key string) bool {
 	hash := maphash.String(s.seed, key)
 	if _, seen := s.seen[hash]; seen || hash%s.parts != s.part {
@@ -165,11 +167,11 @@ func (s *jobScan) first(key string) bool {
 func (s *jobScan) read(ctx context.Context, b *Books, ids []string, yield func(job.Record, error) bool) error {
 	for r, err := range b.Records(ctx, ids, s.payloads) {
 		switch {
-		case redisdb.DamagedKeyOf(err, b.keys.Job(r.Job.ID)): // it hides no other
+		case redisdb.DamagedKeyOf(err, b.keys.Job(r.Job.ID)): // it must not hide others
 			r.State, r.Reason, r.Error = job.Parked, job.Unreadable, err.Error()
 		case err != nil:
 			return err
-		case r.State == "": // it went meanwhile
+		case r.State == "": // deleted meanwhile
 			continue
 		}
 		if !yield(r, nil) {

@@ -8,15 +8,15 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Rejected is a job that is parked as rejected, ready to be readmitted.
+// Rejected is a job parked as rejected, ready to be admitted again.
 type Rejected struct {
 	Return job.Return
 	Cost   int64
-	Place  int64 // in the order of the parked
+	Place  int64 // in the order of parking
 }
 
-// OldestRejected returns up to n jobs that are parked as rejected, oldest first, of those behind a place; 0 means all. Those whose records are damaged
-// are set aside.
+// OldestRejected returns up to n jobs parked as rejected after a place, oldest first; 0 means all. Jobs with
+// damaged records are set aside.
 func (b *Books) OldestRejected(ctx context.Context, behind int64, n int) ([]Rejected, error) {
 	reply, err := rejectedScript.Run(ctx, b.c, []string{b.keys.Parked(string(job.Rejected))}, behind, n, b.keys.JobPrefix()).StringSlice()
 	if err != nil {
@@ -41,10 +41,12 @@ func (b *Books) OldestRejected(ctx context.Context, behind int64, n int) ([]Reje
 	return jobs, nil
 }
 
-// unfitField is a field of the counters: up to this place all jobs parked as rejected cost more than admission can ever grant.
+// unfitField is a field of the counters: up to this place, all jobs parked as rejected cost more than admission
+// can ever grant.
 const unfitField = "unfit"
 
-// LeaveBehind says that all jobs which are parked as rejected up to a place can never go in as admission is now: newcomers don't wait for them.
+// LeaveBehind records that no job parked as rejected up to a place can be admitted with the current limits: new
+// jobs don't wait for them.
 func (b *Books) LeaveBehind(ctx context.Context, place int64) error {
 	return b.c.HSet(ctx, b.keys.Counters(), unfitField, place).Err()
 }

@@ -15,40 +15,41 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// RequestState is how a request stands.
+// RequestState is the state of a request.
 type RequestState string
 
 // The states.
 const (
 	RequestAsked    RequestState = "asked"
-	RequestApproved RequestState = "approved" // it is being done
+	RequestApproved RequestState = "approved" // approved and being carried out
 	RequestRejected RequestState = "rejected"
 	RequestDone     RequestState = "done"
 )
 
 const (
 	requestLife = 24 * time.Hour   // how long a request may be approved
-	requestMost = 100              // requests that a gateway may have open at once
-	carryLease  = 30 * time.Second // how long what was approved is left to who does it, from his last word on
+	requestMost = 100              // most open requests of a gateway
+	carryLease  = 30 * time.Second // how long an owner may be silent before another may carry the request out
 )
 
-// CarryAgain is how often whoever does what was approved says so.
+// CarryAgain is how often the owner of an approved request must call Carry.
 const CarryAgain = carryLease / 3
 
-// Request is an act that a second person has to approve.
+// Request is an action that needs a second person's approval.
 type Request struct {
 	ID   string
-	What []byte // what is to be done, as the desk has it
-	// Who asked for it, and Why. Person is whose token that was; empty: nobody has said so. Via is how it is known that it was he, as in the trail.
+	What []byte // the action, in the desk's encoding
+	// Who requested it, and Why. Person is the token's owner; empty if not configured. Via is how the user was
+	// identified, as in the audit trail.
 	Who, Person, Via, Why string
-	Asked, Until          time.Time // until then it may be approved
+	Asked, Until          time.Time // it may be approved until Until
 	State                 RequestState
-	// By approved or rejected it when it was Decided; zero where nobody did.
+	// By is who approved or rejected it at Decided, which is zero while it is undecided.
 	By, ByVia, ByWhy string
 	Decided          time.Time
 }
 
-// Ask writes a request down; its times and its state are not looked at. An error with the code failed says that too many are open.
+// Ask stores a request; its times and state are ignored. An error with code failed says that too many are open.
 func (b *Books) Ask(ctx context.Context, r Request) error {
 	n, err := record.RequestAsk.Act(ctx, b.c, b.requestKeys(r.ID), b.cfg.NowMicros.Now(), r.ID, requestLife.Microseconds(), requestMost,
 		"what", r.What, "who", r.Who, "person", r.Person, "via", r.Via, "why", r.Why).Int()
@@ -63,7 +64,7 @@ func (b *Books) requestKeys(id string) []string {
 	return []string{b.keys.Request(id), b.keys.Requests()}
 }
 
-// Requests returns what awaits an approval, or was approved and is not over, that which was asked first before the others.
+// Requests returns the requests that await approval, or are approved and not completed, oldest first.
 func (b *Books) Requests(ctx context.Context) ([]Request, error) {
 	now, err := b.Look(ctx)
 	if err != nil {
@@ -99,7 +100,7 @@ func (b *Books) unreadRequests(err error) error {
 	return fmt.Errorf("read what awaits an approval at %s: %w", b.cfg.Gateway, err)
 }
 
-// Request returns one of them, also when it is over; ok is false if there is none.
+// Request returns one request, even a completed one. ok is false if there is none.
 func (b *Books) Request(ctx context.Context, id string) (r Request, ok bool, err error) {
 	h, err := b.c.HGetAll(ctx, b.keys.Request(id)).Result()
 	if err != nil || len(h) == 0 {
@@ -119,16 +120,17 @@ func requestOf(id string, h map[string]string) Request {
 		State: RequestState(h["state"]), By: h["decider"], ByVia: h["decider_via"], ByWhy: h["decider_why"], Decided: moment("decided")}
 }
 
-// Decision is what a second person says of a request.
+// Decision is a second person's decision on a request.
 type Decision struct {
 	Approver
-	Via     string // how it is known who he is, as in the trail
-	Approve bool   // or reject it
-	// Owner does what is approved.
+	Via     string // how the user was identified, as in the audit trail
+	Approve bool   // or reject
+	// Owner carries out what is approved.
 	Owner string
 }
 
-// Decide approves or rejects a request. What is approved is the owner's to do (Carry). Where an error comes back that says why not, nothing was done; it has the code failed or not_found.
+// Decide approves or rejects a request. The owner carries out what is approved (see Carry). If Decide returns
+// an error with code failed or not_found, nothing was changed.
 func (b *Books) Decide(ctx context.Context, id string, d Decision) error {
 	what := "reject"
 	if d.Approve {
@@ -141,7 +143,7 @@ func (b *Books) Decide(ctx context.Context, id string, d Decision) error {
 	return b.notDecided(ctx, id, d.Who, n)
 }
 
-// notDecided says why request_decide.lua did nothing; nil if it did.
+// notDecided returns why request_decide.lua changed nothing, or nil if it did.
 func (b *Books) notDecided(ctx context.Context, id, who string, answer int) error {
 	no := func(code job.Code, hint, format string, args ...any) error {
 		return &job.Error{Code: code, Message: fmt.Sprintf(format, args...), Hint: hint}
@@ -169,17 +171,19 @@ func (b *Books) notDecided(ctx context.Context, id, who string, answer int) erro
 	return redisdb.BadReply("request_decide.lua", answer)
 }
 
-// NoRequest is the error that there is no such request; it has the code not_found.
+// NoRequest returns the error for an unknown request, with code not_found.
 func NoRequest(id string) error {
 	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("there is no request %q", id), Hint: `see what awaits an approval with "dispatcher approval list"`}
 }
 
-// Carry says that the owner does what was approved, or takes it over from one who has not said so in time. It has to say so every CarryAgain. mine is false if it is over, or another one's to do.
+// Carry extends the owner's lease on an approved request, or takes it over if another owner's lease has
+// expired. It must be called every CarryAgain. mine is false if the request is completed or belongs to another
+// owner.
 func (b *Books) Carry(ctx context.Context, id, owner string) (mine bool, err error) {
 	return b.carry(ctx, id, owner, carryLease)
 }
 
-// Carried says that what was approved is over.
+// Carried completes an approved request.
 func (b *Books) Carried(ctx context.Context, id, owner string) error {
 	_, err := b.carry(ctx, id, owner, 0)
 	return err

@@ -12,7 +12,8 @@ var files embed.FS
 
 func lua(name string) string { return record.Text(files, name) }
 
-// What only reads, what claims ids, and what takes stale tasks out of the queue. The scripts that change a record are in internal/record.
+// Scripts that only read, that claim ids, and that remove stale tasks from the queue. The scripts that change a
+// record are in internal/record.
 var (
 	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("queued"), lua("look"))
 	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("queued"), lua("pulse"))

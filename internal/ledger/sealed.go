@@ -11,8 +11,8 @@ import (
 	"spillway/internal/seal"
 )
 
-// recognise turns a conflict into a duplicate where the job is known with this payload under another key, or from before payloads were
-// sealed: accept.lua has compared the digests of one key alone.
+// recognise turns a conflict into a duplicate if the job is known with the same payload, digested under another
+// key or before payloads were sealed: accept.lua compares digests of only one key.
 func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []job.Admittance) error {
 	if b.cfg.Box == nil {
 		return nil
@@ -44,8 +44,9 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 	return nil
 }
 
-// unseal opens the payload of an attempt that may be called. What can't be opened is never called: without its key, or
-// never sealed where that is required, it is put aside, since others may be like it and somebody has only to change the configuration; what was changed is parked.
+// unseal opens the payload of an attempt that may be called. A payload that can't be opened is never sent. If
+// its key is missing, or it is unsealed where sealing is required, it is set aside: others may be like it, and
+// a change of the configuration fixes them all. If it was changed, the job is parked.
 func (b *Books) unseal(a *job.Attempt, digest string, opening job.Opening) job.Opening {
 	if opening != job.OpenGo {
 		return opening

@@ -17,46 +17,50 @@ import (
 const (
 	shelveChunk = 200
 	papersChunk = 500
-	shelveLook  = 100 * time.Millisecond // between two looks at what comes back
+	shelveLook  = 100 * time.Millisecond // poll interval for jobs that come back
 )
 
-// shelving is one act upon a batch under way. Stopped between two steps, it does the rest when it is begun anew.
+// shelving is one batch action in progress. If it is interrupted, a new one does the rest.
 type shelving struct {
 	b    *Books
 	name string
-	what string // cancel, pause, await, resume, release or approve, as shelve.lua has it
-	text string // the error that its jobs get
+	what string // cancel, pause, await, resume, release or approve, as shelve.lua names it
+	text string // the error given to its jobs
 	did  func(Shelved) error
 }
 
-// Shelved is what a step of an act upon a batch did: the sums of all jobs that it parked, and of those among them of which an earlier call may have
-// charged: they are parked as unknown_outcome, or pending where look-ups are configured.
+// Shelved is the result of a step of a batch action: the totals of all jobs that it parked, and of those that
+// an earlier call may have charged. The latter are parked as unknown_outcome, or are pending if look-ups are
+// configured.
 type Shelved struct {
 	job.Totals
 	Doubt job.Totals
 }
 
-// Add adds another step's.
+// Add adds another step's result.
 func (s *Shelved) Add(o Shelved) {
 	s.Totals.Add(o.Totals)
 	s.Doubt.Add(o.Doubt)
 }
 
-// ErrOvertaken is what an act upon a batch ends with when somebody has begun another one meanwhile.
+// ErrOvertaken ends a batch action when someone else has begun another one.
 var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled the batch meanwhile")
 
-// mark writes down what holds for a batch from now on: paused or cancelled, or neither if the field is empty. The jobs follow.
-// It says whether there is such a batch: where there is none, nothing was written, and nothing is to be done. awaits says that it waits for an approval.
+// mark records the new state of a batch: paused, cancelled, or neither if field is empty. Its jobs follow
+// later. there is false if there is no such batch; then nothing was recorded. awaits says that the batch awaits
+// approval.
 func (b *Books) mark(ctx context.Context, name, field, who, why string) (there, awaits bool, err error) {
 	n, err := record.Stop.Act(ctx, b.c, []string{b.keys.Batch(name), b.keys.Braked(), b.keys.Shelving()}, b.cfg.NowMicros.Now(), field, why, who, name).Int()
 	return n > 0, n == 2, err
 }
 
-// CancelBatch parks all of a batch that isn't sent yet as cancelled, in the order of the file: jobs queued, scheduled, waiting out a back-off
-// or for room, and those that a pause has parked. A job of them of which an earlier call may have charged is parked as unknown_outcome, for a
-// person to look it up, or is pending where look-ups are configured. Calls under way finish; those of their jobs that come back within patience are
-// parked now, and later ones when they come. So are jobs that are accepted from now on, until the batch is resumed: the producer may be
-// at work still. What a person takes in again is called. did is told of each step what it parked; its error ends the act.
+// CancelBatch parks all unsent jobs of a batch as cancelled, in file order: jobs that are queued, scheduled,
+// waiting for a back-off or for room, and those parked by a pause. A job that an earlier call may have charged
+// is parked as unknown_outcome, for an operator to look up, or becomes pending if look-ups are configured.
+// Calls in flight finish. Jobs that come back from them within patience are parked now, later ones when they
+// come back. Until the batch is resumed, newly accepted jobs are parked too, since the producer may still be
+// running. Jobs that an operator replays are called. did is called with the result of each step; its error ends
+// the action.
 func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience time.Duration, did func(Shelved) error) error {
 	if there, _, err := b.mark(ctx, name, "cancelled", who, why); err != nil || !there {
 		return err
@@ -75,11 +79,11 @@ func (b *Books) CancelBatch(ctx context.Context, name, who, why string, patience
 	}
 }
 
-// pausedText is the error of the jobs of a paused batch.
+// pausedText returns the error of jobs of a paused batch.
 func pausedText(why string) string { return "its batch is paused: " + why }
 
-// PauseBatch lets nobody call a batch's jobs until it is resumed. Those that wait are parked as paused, in their order; those that come
-// later, or come back, are parked when they come.
+// PauseBatch stops calls of a batch's jobs until it is resumed. Waiting jobs are parked as paused, in order.
+// Jobs that are accepted or come back later are parked then.
 func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(Shelved) error) error {
 	if there, _, err := b.mark(ctx, name, "paused", who, why); err != nil || !there {
 		return err
@@ -91,8 +95,9 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 	return b.clearPapers(ctx)
 }
 
-// ResumeBatch ends a pause: what it parked waits for room at admission, behind all that does already, in the order of the file. It ends a
-// cancel too, for jobs that are accepted from now on: those that the cancel has parked stay. Those of a batch that awaits an approval are parked for that.
+// ResumeBatch ends a pause: the parked jobs wait for room at admission in file order, after all jobs that
+// already wait. It also ends a cancel for jobs accepted from now on; those that the cancel parked stay parked.
+// If the batch awaits approval, its jobs are parked for that.
 func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) error) error {
 	there, awaits, err := b.mark(ctx, name, "", "", "")
 	if err != nil || !there {
@@ -105,7 +110,7 @@ func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) 
 	return s.pass(ctx)
 }
 
-// pass goes through the batch once.
+// pass walks the batch once.
 func (s *shelving) pass(ctx context.Context) error {
 	k := s.b.keys
 	keys := []string{k.BatchIDs(s.name), k.Counters(), k.Scheduled(), k.Retrying(), k.Parked(string(job.Rejected)), k.Parked(string(job.Cancelled)), k.Acts(),
@@ -140,10 +145,10 @@ func (s *shelving) pass(ctx context.Context) error {
 	}
 }
 
-// inDoubt is what shelve.lua puts before the money of a job that may have been charged.
+// inDoubt is the prefix of shelve.lua for the money of a job that may have been charged.
 const inDoubt = "?"
 
-// shelvedOf adds up what shelve.lua says of the jobs that it changed.
+// shelvedOf adds up shelve.lua's list of changed jobs.
 func shelvedOf(changed []string) Shelved {
 	all, doubt := make([]string, len(changed)), []string(nil)
 	for i, money := range changed {
@@ -155,7 +160,7 @@ func shelvedOf(changed []string) Shelved {
 	return Shelved{moneyOf(all), moneyOf(doubt)}
 }
 
-// moneyOf adds up the money of jobs, as records have it.
+// moneyOf adds up the money of jobs, in the form stored in records.
 func moneyOf(money []string) (t job.Totals) {
 	for _, m := range money {
 		t.AddMoney(m)
@@ -163,7 +168,8 @@ func moneyOf(money []string) (t job.Totals) {
 	return t
 }
 
-// clearPapers takes the tasks of jobs that have moved on out of the queue, so that nobody pulls them in place of others.
+// clearPapers removes stale tasks of jobs that have moved on from the queue, so that they are not pulled in
+// place of others.
 func (b *Books) clearPapers(ctx context.Context) error {
 	lines, err := b.lines(ctx)
 	if err != nil {
@@ -197,7 +203,8 @@ func (b *Books) clearLine(ctx context.Context, line string) error {
 	}
 }
 
-// comesBack waits until no job of the batch is in flight, or the time is over, and says whether there are jobs to be parked.
+// comesBack waits until no job of the batch is in flight or the time has passed, and reports whether there are
+// jobs to park.
 func (s *shelving) comesBack(ctx context.Context, until time.Time) (bool, error) {
 	for {
 		batch, _, err := s.b.Batch(ctx, s.name)

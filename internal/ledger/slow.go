@@ -13,24 +13,25 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// slowRecent is how long it counts that a process said so: it says so every other second.
+// slowRecent is how long a process's report counts. Reports come every other second.
 const slowRecent = 10 * time.Second
 
-// Slow says of a process that it is too slow for what its gateways allow. The zero Slow: it is not.
+// Slow reports that a process is too slow for its gateways' limits. The zero Slow reports nothing.
 type Slow struct {
 	Process string // HOST.PID
 	For     time.Duration
-	Slots   int64 // how many it may have in hand
+	Slots   int64 // its limit of jobs in flight
 }
 
-// SlowSince is a process that is too slow for what its gateways allow.
+// SlowSince is a process that is too slow for its gateways' limits.
 type SlowSince struct {
 	Process string // HOST.PID
 	Since   time.Time
-	Slots   int64 // how many it may have in hand
+	Slots   int64 // its limit of jobs in flight
 }
 
-// SlowOnes returns the processes that serve a gateway and are too slow at a moment of Redis's clock, by their names.
+// SlowOnes returns the processes serving a gateway that are too slow at a time on Redis's clock, sorted by
+// name.
 func SlowOnes(ctx context.Context, c redis.UniversalClient, gateway string, now time.Time) ([]SlowSince, error) {
 	said, err := c.HGetAll(ctx, redisdb.NewKeys(gateway).Slow()).Result()
 	if err != nil {

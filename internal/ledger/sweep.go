@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	sweepChunk = 500  // attempts past their deadline that are read at once
-	mostAstray = 5000 // tasks of each kind that one sweep looks at: more than a process has in hand
+	sweepChunk = 500  // expired attempts read at once
+	mostAstray = 5000 // tasks of each kind that one sweep examines: more than a process has in flight
 )
 
-// Swept counts what a sweep put right.
+// Swept counts what a sweep repaired.
 type Swept struct {
-	Reclaimed int // attempts whose worker died during the call: the job goes on, or is parked
+	Reclaimed int // attempts whose worker died during the call: the job continues, or is parked
 	Requeued  int // tasks pulled by a worker that died before it opened an attempt
-	Removed   int // tasks of jobs that had moved on
+	Removed   int // stale tasks of jobs that had moved on
 }
 
-// Sweep takes up what dead workers left: attempts past their deadline, tasks whose server gives no sign of life, tasks without a lease,
-// and tasks in one of asynq's own sets. Every process may sweep at any time; one that sweeps about once a second, as its
-// pulses ask it to, takes up a dead worker's tasks within 6 to 13 s.
+// Sweep recovers what dead workers left: attempts past their deadline, tasks whose server shows no sign of
+// life, tasks without a lease, and tasks in asynq's own sets. Any process may sweep at any time. With a sweep
+// about once a second, as pulses request it, a dead worker's tasks are recovered within 6 to 13 s.
 func (b *Books) Sweep(ctx context.Context) (Swept, error) {
 	var s Swept
 	for b.watch.calmed() {
@@ -39,7 +39,8 @@ func (b *Books) Sweep(ctx context.Context) (Swept, error) {
 	return s, b.settle(ctx, &s)
 }
 
-// reclaim deals with attempts past their deadline and returns how many it has read; none if nothing came of any of them.
+// reclaim handles attempts past their deadline. It returns how many it read, or 0 if none of them led to a
+// change.
 func (b *Books) reclaim(ctx context.Context, s *Swept) (int, error) {
 	overdue, _, err := b.waiting(ctx, b.keys.Open(), dueLast, sweepChunk)
 	if err != nil {
@@ -56,7 +57,7 @@ func (b *Books) reclaim(ctx context.Context, s *Swept) (int, error) {
 		}
 	}
 	if s.Reclaimed == before {
-		return 0, nil // it is not their time, or somebody else is at it: no use in going on at once
+		return 0, nil // too early, or another process handles them: continuing at once is pointless
 	}
 	return len(overdue), nil
 }
@@ -85,7 +86,7 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 	for _, h := range dead {
 		id, generation, ok := job.ParseTaskID(h.task)
 		if !ok {
-			continue // not one of ours: internal/queue finds it, and it is parked as unreadable
+			continue // a foreign task: internal/queue finds it, and it is parked as unreadable
 		}
 		did, err := b.settleOne(ctx, h, id, generation)
 		if err != nil {
@@ -101,8 +102,8 @@ func (b *Books) settle(ctx context.Context, s *Swept) error {
 	return nil
 }
 
-// lastPulledFirst sorts tasks so that, each put at the head of the queue in turn, they are pulled in the order in which they were before.
-// asynq adds what it pulls to the left of its list.
+// lastPulledFirst sorts tasks so that putting each at the head of the queue in turn restores the order in which
+// they were pulled. asynq adds pulled tasks to the left of its list.
 func (b *Books) lastPulledFirst(ctx context.Context, tasks []held) ([]held, error) {
 	if len(tasks) < 2 {
 		return tasks, nil
@@ -132,7 +133,7 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 	return did, err
 }
 
-// astray returns the tasks that perhaps nobody holds any more, and Redis's time in µs.
+// astray returns the tasks that may no longer be held by any server, and Redis's time in µs.
 func (b *Books) astray(ctx context.Context) ([]held, int64, error) {
 	keys := append([]string{b.keys.Active(), b.keys.Lease()}, b.keys.AsynqSets()...)
 	reply, err := astrayScript.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), lowLease.Microseconds(), mostAstray).StringSlice()

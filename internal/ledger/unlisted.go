@@ -10,7 +10,7 @@ import (
 	"spillway/internal/record"
 )
 
-// Waits says that a job in this place goes on by itself, or is under way.
+// Waits reports whether a job in this place continues by itself, or is in flight.
 func Waits(p record.Place) bool {
 	switch p.State {
 	case job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Pending:
@@ -19,8 +19,8 @@ func Waits(p record.Place) bool {
 	return false
 }
 
-// WaitingMoney returns the money of the jobs that wait or are under way, as the books of the last batches have it: at most so many. Jobs without a batch have no
-// sum, and are not counted.
+// WaitingMoney returns the money of jobs that wait or are in flight, from the totals of up to most of the
+// latest batches. Jobs without a batch are not counted, because they have no totals.
 func (b *Books) WaitingMoney(ctx context.Context, most int64) (sum job.Totals, err error) {
 	names, err := b.c.ZRevRange(ctx, b.keys.Batches(), 0, most-1).Result()
 	if err != nil || len(names) == 0 {

@@ -10,24 +10,25 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Withdraw parks jobs that wait for their call, in the generation given: queued, scheduled, waiting out a back-off, or pending. They are parked as
-// cancelled with this error, and as unknown_outcome where an earlier call may have charged, as that of a pending one may. It says of each whether it was taken: one that is
-// in flight, parked or over by now is left alone. Keep chunks to a few hundred jobs.
+// Withdraw parks jobs that wait for their call in the given generation: queued, scheduled, waiting for a
+// back-off, or pending. They are parked as cancelled with this error, or as unknown_outcome if an earlier call
+// may have charged, which includes pending jobs. It reports for each whether it was parked: a job that is in
+// flight, parked or over is skipped. Keep chunks to a few hundred jobs.
 func (b *Books) Withdraw(ctx context.Context, jobs []job.Return, why string) ([]bool, error) {
 	return b.withdraw(ctx, jobs, "park", Discarding{Why: why})
 }
 
-// Discarding is how jobs are discarded.
+// Discarding says how jobs are discarded.
 type Discarding struct {
 	Why string
 	// Dedupe is how long they stay known.
 	Dedupe time.Duration
-	// MayBeCharged lets those be discarded of which an earlier call may have charged.
+	// MayBeCharged permits discarding jobs that an earlier call may have charged.
 	MayBeCharged bool
 }
 
-// WithdrawForGood is Withdraw of jobs that are discarded in the same step. One that may have been charged by now is not taken, unless that is allowed,
-// and a pending one never.
+// WithdrawForGood is like Withdraw, but discards the jobs in the same step. It skips jobs that may have been
+// charged, unless permitted, and pending jobs always.
 func (b *Books) WithdrawForGood(ctx context.Context, jobs []job.Return, d Discarding) ([]bool, error) {
 	return b.withdraw(ctx, jobs, "discard", d)
 }
@@ -52,7 +53,7 @@ func (b *Books) withdraw(ctx context.Context, jobs []job.Return, what string, d 
 		taken[i] = a > 0
 	}
 	if slices.Contains(answers, 2) {
-		_ = b.clearPapers(ctx) // a task that stays is dropped when its turn comes
+		_ = b.clearPapers(ctx) // a stale task is dropped when it is pulled
 	}
 	return taken, nil
 }

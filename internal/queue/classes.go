@@ -7,13 +7,15 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// order is in which order the jobs that were never called are pulled, as dequeue.lua reads it. The zero order: the gateway has no classes.
+// order is the order in which jobs never called are pulled, as dequeue.lua reads it. The zero order means that
+// the gateway has no classes.
 type order struct {
 	keys []string
 	text string
 }
 
-// FirstLines returns the lines of a gateway's jobs that were never called, class by class, the highest first. None where it has no classes.
+// FirstLines returns the lines of a gateway's jobs that were never called, class by class, the highest first.
+// It returns nil without classes.
 func FirstLines(gateway string, classes []job.Class) (lines []string) {
 	return orderOf(redisdb.NewKeys(gateway), classes).lines()
 }
@@ -33,7 +35,7 @@ func orderOf(k redisdb.Keys, classes []job.Class) (o order) {
 	for _, c := range classes {
 		lines := []string{k.First(c.Name)}
 		if c.Usual {
-			lines = append([]string{k.Due()}, append(lines, k.Pending())...) // its own has jobs from when another class was the usual one
+			lines = append([]string{k.Due()}, append(lines, k.Pending())...) // the default lines hold jobs from a time when another class was the default
 		}
 		o.keys = append(o.keys, lines...)
 		o.text += fmt.Sprintf("%s %d %d ", c.Name, c.Floor, len(lines))
@@ -41,7 +43,8 @@ func orderOf(k redisdb.Keys, classes []job.Class) (o order) {
 	return o
 }
 
-// Order has jobs pulled by these classes from now on, the highest first. None: by their lines alone, as before the first call.
+// Order sets the classes by which jobs are pulled from now on, the highest first. Without classes, lines alone
+// set the order, as before the first call of Order.
 func (s *Server) Order(classes []job.Class) {
 	s.src.order.Store(new(orderOf(redisdb.NewKeys(s.cfg.Gateway), classes)))
 }

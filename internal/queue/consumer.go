@@ -14,46 +14,47 @@ import (
 )
 
 const (
-	// allGateways is the one queue that an asynq server knows. No gateway has this name, and there is nothing in it: its dequeue is answered with
-	// the jobs of gateways, whose messages name their own queues.
+	// allGateways is the only queue that an asynq server knows. No gateway has this name, and the queue is
+	// always empty: its dequeue is answered with jobs of the gateways, whose messages name their own queues.
 	allGateways = "all gateways"
-	// mostInHand is how many tasks an asynq server has in hand at most. What bounds them before is each gateway's.
+	// mostInHand is the most tasks in flight in an asynq server. Each gateway's own limit is reached before.
 	mostInHand = 1 << 16
-	// longestWait is how long a dequeue waits for a job. asynq reckons the lease of a job from the beginning of its dequeue:
-	// 30 s, which must not be over when a job comes at last.
+	// longestWait is how long a dequeue waits for a job. asynq counts the 30 s lease of a job from the start of
+	// its dequeue, so the wait must use only a part of it.
 	longestWait = 10 * time.Second
-	// trimAfter is after how many dequeues without a job those goroutines end that have nothing to do.
+	// trimAfter is the number of dequeues without a job after which idle goroutines end.
 	trimAfter = 6
-	// overdueGrace is how long Close waits for jobs in hand: their servers have waited before it.
+	// overdueGrace is how long Close waits for jobs in flight. Their servers have already waited.
 	overdueGrace = 500 * time.Millisecond
-	// markEnd ends a gateway's name, and the whole mark, in front of a task's id.
+	// markEnd separates the mark, which begins with a gateway's name, from the task's id.
 	markEnd = "/"
 )
 
 var errLeft = errors.New("the gateway's server has stopped")
 
-// consumer is one asynq server and the Redis client that it gets, which answers its dequeue with the jobs of the gateways that share it, in turn.
+// consumer is one asynq server and the Redis client given to it. The client answers the server's dequeues with
+// jobs of the gateways that share it, in turn.
 //
 //	asynq ── dequeue ──▶ first ── next ──▶ source of a gateway in the line
 //	      ◀── a job ───
 //
-// asynq knows each task by its id alone, as if all gateways were one queue: so it gets the tasks under ids that begin with a mark of their gateway's server,
-// and what it says of them to Redis is told with their own.
+// asynq identifies a task only by its id, as if all gateways were one queue. It therefore gets ids that begin
+// with a mark of the gateway's server. In its commands to Redis, the client puts the task's own id back.
 type consumer struct {
 	redis.UniversalClient
 	own     *Consumers
 	pending string
-	longest time.Duration   // that a dequeue waits
-	stop    context.Context // ends when no more jobs are taken
+	longest time.Duration   // of a dequeue
+	stop    context.Context // done when no more jobs are taken
 	halt    context.CancelFunc
-	news    chan struct{} // there is somebody in the line
+	news    chan struct{} // signals that the line is not empty
 
 	mu      sync.Mutex
-	servers map[string]*Server // by their marks
-	line    []*Server          // with jobs, in turn, each once
+	servers map[string]*Server // by mark
+	line    []*Server          // servers with jobs, in turn, each once
 	srv     *asynq.Server      // nil before the first job
 	tidied  time.Time
-	idle    int // dequeues without a job
+	idle    int // dequeues without a job so far
 
 	beat   heartbeat
 	leases leases
@@ -70,9 +71,9 @@ func (c *consumer) newAsynq() *asynq.Server {
 	return asynq.NewServerFromRedisClient(c, asynq.Config{
 		Concurrency:              mostInHand,
 		Queues:                   map[string]int{allGateways: 1},
-		TaskCheckInterval:        time.Millisecond, // a dequeue waits instead
+		TaskCheckInterval:        time.Millisecond, // the wait is in dequeue instead
 		DelayedTaskCheckInterval: 100 * 365 * 24 * time.Hour,
-		JanitorInterval:          24 * time.Hour, // nothing of ours is ever "completed" in asynq's sense
+		JanitorInterval:          24 * time.Hour, // Spillway's tasks are never "completed" in asynq's sense
 		ShutdownTimeout:          overdueGrace,
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
 		IsFailure:                func(error) bool { return false },
@@ -99,7 +100,7 @@ func (c *consumer) remove(mark string) {
 	delete(c.servers, mark)
 }
 
-// offer puts a server into the line, since it has jobs, and has asynq come for them.
+// offer puts a server that has jobs into the line and makes asynq fetch them.
 func (c *consumer) offer(s *Server) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +113,7 @@ func (c *consumer) offer(s *Server) {
 	}
 	if c.srv == nil {
 		c.srv = c.newAsynq()
-		if err := c.srv.Start(asynq.HandlerFunc(c.deliver)); err != nil { // it says so of one that was begun before, and of no other
+		if err := c.srv.Start(asynq.HandlerFunc(c.deliver)); err != nil { // the only error is that it was started before
 			c.own.log.Error("asynq's server not started", "error", err)
 		}
 	}
@@ -128,14 +129,14 @@ func (c *consumer) close() {
 	c.halt()
 	srv := c.srv
 	c.mu.Unlock()
-	if srv != nil { // nobody changes it any more
+	if srv != nil { // it no longer changes
 		srv.Stop()
 		srv.Shutdown()
 	}
 	c.leases.sending.Wait()
 }
 
-// deliver hands a task to its gateway's server.
+// deliver passes a task to its gateway's server.
 func (c *consumer) deliver(ctx context.Context, task *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
 	mark, taskID := unmarked(id)
@@ -152,7 +153,7 @@ func (c *consumer) server(mark string) *Server {
 	return c.servers[mark]
 }
 
-// unmarked returns the mark in an id that asynq has, and the task's own.
+// unmarked splits an id of asynq's into the mark and the task's own id.
 func unmarked(id string) (mark, taskID string) {
 	name := strings.Index(id, markEnd)
 	end := strings.Index(id[name+1:], markEnd)
@@ -163,8 +164,9 @@ func unmarked(id string) (mark, taskID string) {
 	return id[:end], id[end:]
 }
 
-// EvalSha answers the dequeue, leaves out what is done already, and passes on all else. A dequeue is never answered by asynq's own
-// script, which knows one line alone: so asynq never hears that Redis does not know it, and never comes with its text.
+// EvalSha answers the dequeue, skips what is done already, and passes everything else on. asynq's own dequeue
+// script, which knows only one queue, never runs. So asynq is never told that Redis does not know it, and never
+// sends its text.
 func (c *consumer) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	switch {
 	case len(keys) == 4 && keys[0] == c.pending:
@@ -185,7 +187,7 @@ func (c *consumer) Eval(ctx context.Context, script string, keys []string, args 
 	return c.UniversalClient.Eval(ctx, script, told.keys, told.args...)
 }
 
-// dequeue waits for a job, and answers as asynq's script does.
+// dequeue waits for a job and answers like asynq's script.
 func (c *consumer) dequeue(ctx context.Context) *redis.Cmd {
 	if cmd := c.first(ctx); cmd != nil {
 		return cmd
@@ -222,7 +224,8 @@ func (c *consumer) first(ctx context.Context) *redis.Cmd {
 		s.src.pump()
 		if ok {
 			cmd := redis.NewCmd(ctx)
-			// asynq writes into the queue that the message names: who put it here may have no right to another one
+			// asynq writes into the queue that the message names. Whoever wrote the message may have no access
+			// to another gateway's queue.
 			cmd.SetVal(string(with(with([]byte(job.message), queueField, s.cfg.Gateway), idField, s.mark+job.task)))
 			return cmd
 		}
@@ -230,7 +233,7 @@ func (c *consumer) first(ctx context.Context) *redis.Cmd {
 	return nil
 }
 
-// turn takes the first server out of the line.
+// turn removes the first server from the line.
 func (c *consumer) turn() *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +245,7 @@ func (c *consumer) turn() *Server {
 	return s
 }
 
-// tidy looks after what was never called for, now and then.
+// tidy drops, from time to time, state of tasks that were never called.
 func (c *consumer) tidy() {
 	now := time.Now()
 	c.mu.Lock()
@@ -261,7 +264,7 @@ func (c *consumer) tidy() {
 	}
 }
 
-// rest ends the goroutines that have nothing to do, once there was no job for a while.
+// rest ends idle goroutines after a time without jobs.
 func (c *consumer) rest() {
 	c.mu.Lock()
 	c.idle++

@@ -8,12 +8,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// mostConsumers is how many asynq servers a process has at most. One would do; each takes its tasks one by one, and takes none while it says that it
-// lives and puts off the ends of its leases.
+// mostConsumers is the most asynq servers in a process. One would do, but a server takes its tasks one by one,
+// and takes none while it sends its heartbeat and extends its leases.
 const mostConsumers = 16
 
-// Consumers are the asynq servers of a process, which its gateways share: an asynq server is seven goroutines and says every 5 s that it lives, and a process
-// may serve thousands of gateways. The first gateways have one each, and those behind them share them evenly. Safe for concurrent use.
+// Consumers are the asynq servers of a process, shared by its gateways: an asynq server runs seven goroutines
+// and sends a heartbeat every 5 s, and a process may serve thousands of gateways. The first gateways get one
+// each; later ones are spread evenly. Consumers is safe for concurrent use.
 type Consumers struct {
 	redis redis.UniversalClient
 	log   *slog.Logger
@@ -22,16 +23,17 @@ type Consumers struct {
 
 	mu     sync.Mutex
 	all    []*consumer
-	joined int64 // servers so far
+	joined int64 // servers that ever joined
 }
 
-// NewConsumers returns consumers without an asynq server: each begins with the first job.
+// NewConsumers returns Consumers without an asynq server; each is started with its first job.
 func NewConsumers(c redis.UniversalClient, log *slog.Logger) *Consumers {
 	return &Consumers{redis: c, log: log, hands: NewHands(), most: mostConsumers}
 }
 
-// join has a gateway's server share one of them: the one with the fewest gateways. The mark begins the ids of its tasks there: two gateways may have jobs of
-// the same id at once, and a gateway that left and came back may have two servers.
+// join assigns a gateway's server to the consumer with the fewest gateways. The ids of its tasks there begin
+// with the returned mark, because two gateways may have jobs with the same id, and a gateway that left and came
+// back may have two servers.
 func (cs *Consumers) join(s *Server) (c *consumer, mark string) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -50,10 +52,10 @@ func (cs *Consumers) join(s *Server) (c *consumer, mark string) {
 	return c, mark
 }
 
-// leave is for a server that has stopped.
+// leave removes a server that has stopped.
 func (cs *Consumers) leave(s *Server) { s.consumer.remove(s.mark) }
 
-// Close ends the asynq servers. Jobs that are still in hand go back to the head of their queues.
+// Close ends the asynq servers. Jobs still in flight go back to the head of their queues.
 func (cs *Consumers) Close() {
 	cs.mu.Lock()
 	all := cs.all

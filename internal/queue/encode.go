@@ -14,24 +14,24 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// taskType marks the tasks that are ours.
+// taskType marks Spillway's tasks.
 const taskType = "spillway:job"
 
-// Every terminal outcome is decided by the worker, so asynq's own limits are set out of reach: a task that ran into
-// one of them would be archived, and asynq trims its archive.
+// The worker decides every terminal outcome, so asynq's own limits are set out of reach. A task that hits one
+// would be archived, and asynq trims its archive.
 const outOfReach = 1 << 30
 
 var farDeadline = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Encoder makes asynq's message for a task, without sending it: the script that accepts the job puts it into the queue
-// together with the job's record. Safe for concurrent use.
+// Encoder encodes asynq's message for a task without sending it: the script that accepts the job enqueues it
+// together with the job's record. An Encoder is safe for concurrent use.
 type Encoder struct {
 	gateway string
 	client  *asynq.Client
-	form    func() (form, error) // made at the first use
+	form    func() (form, error) // made on first use
 }
 
-// form is a message without its id: all that a gateway's tasks have in common.
+// form is a message without its id. It is the same for all tasks of a gateway.
 type form struct{ before, behind []byte }
 
 // NewEncoder returns an encoder for a gateway's queue.
@@ -47,8 +47,9 @@ type captureKey struct{}
 
 var errEncode = errors.New("asynq did not encode the task the way this version expects")
 
-// Encode returns the message of the task with this id. The task carries nothing else: the job is in its record. asynq has encoded one
-// task of the gateway, and the others get their id in its place, which takes a twentieth of the time.
+// Encode returns the message of the task with this id. The task contains nothing else, because the job is in
+// its record. Only one task of the gateway is encoded by asynq. The others are copies with their own id, which
+// takes a twentieth of the time.
 func (e *Encoder) Encode(taskID string) ([]byte, error) {
 	f, err := e.form()
 	if err != nil {
@@ -64,7 +65,7 @@ func (e *Encoder) Encode(taskID string) ([]byte, error) {
 	return append(msg, f.behind...), nil
 }
 
-// learn has asynq encode a task and takes its id out.
+// learn makes asynq encode a task, and cuts its id out.
 func (e *Encoder) learn() (form, error) {
 	const id = "learn~1"
 	msg, err := e.ask(id)
@@ -79,7 +80,7 @@ func (e *Encoder) learn() (form, error) {
 	return form{before, behind}, nil
 }
 
-// ask has asynq encode a task.
+// ask makes asynq encode a task.
 func (e *Encoder) ask(taskID string) ([]byte, error) {
 	var c captured
 	ctx := context.WithValue(context.Background(), captureKey{}, &c)
@@ -94,8 +95,8 @@ func (e *Encoder) ask(taskID string) ([]byte, error) {
 	return c.msg, nil
 }
 
-// capture stands where asynq's client expects Redis and keeps what it would have sent: of asynq's enqueue script the
-// first argument is the encoded message.
+// capture takes the place of asynq's Redis client and keeps what would be sent. The first argument of asynq's
+// enqueue script is the encoded message.
 type capture struct{ redis.UniversalClient }
 
 func (capture) SAdd(ctx context.Context, _ string, _ ...any) *redis.IntCmd {
@@ -111,7 +112,7 @@ func (capture) EvalSha(ctx context.Context, _ string, _ []string, args ...any) *
 	return cmd
 }
 
-// Announce makes a gateway's queue known to asynq's own tools, which list queues from a set of their own.
+// Announce adds a gateway's queue to the set from which asynq's own tools list queues.
 func Announce(ctx context.Context, c redis.UniversalClient, gateway string) error {
 	return c.SAdd(ctx, redisdb.AsynqQueues, gateway).Err()
 }

@@ -8,19 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ended is the tasks that a script of ours has taken out of asynq's hands, in the same step as it wrote down what became of the job.
-// asynq comes for each of them as soon as its handler has returned, and is told that it is done: a round trip less for each job. What it
-// does not come for (its lease has run out) is forgotten after a while. If its script is not recognised, it finds no such task, and logs that.
+// ended holds the tasks that a script has removed from the queue in the same step in which it recorded the
+// result of the attempt. When the handler has returned, asynq acknowledges each of them and is answered at
+// once, which saves a round trip for each job. A task that asynq does not acknowledge, because its lease has
+// expired, is dropped after a while. If asynq's script is not recognised, it finds no such task and logs that.
 type ended struct {
 	mu    sync.Mutex
-	tasks map[string]time.Time // when, by the task's id
-	sweep time.Time            // when what is old was forgotten last
+	tasks map[string]time.Time // when it was added, by task id
+	sweep time.Time            // when old tasks were last dropped
 }
 
-// endedStays is longer than it takes from the end of a job's attempt to that of its handler.
+// endedStays is longer than the time from the end of an attempt to the end of its handler.
 const endedStays = time.Minute
 
-// add notes a task.
+// add adds a task.
 func (e *ended) add(taskID string, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,7 +40,7 @@ func (e *ended) add(taskID string, now time.Time) {
 	}
 }
 
-// take forgets a task and says whether it was noted; taskID is an argument of asynq's.
+// take removes a task and reports whether it was there. taskID is an argument of asynq's script.
 func (e *ended) take(taskID any) bool {
 	id, _ := taskID.(string)
 	e.mu.Lock()
@@ -49,12 +50,12 @@ func (e *ended) take(taskID any) bool {
 	return noted
 }
 
-// did is the answer of asynq's script that has done its work.
+// did returns the reply of an asynq script that succeeded.
 func did(ctx context.Context) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	cmd.SetVal("OK")
 	return cmd
 }
 
-// Ended tells the server that a task, which it is handling, was taken out of the queue together with its attempt.
+// Ended tells the server that a task in its hands was removed from the queue when its attempt ended.
 func (s *Server) Ended(taskID string) { s.src.ended.add(taskID, time.Now()) }

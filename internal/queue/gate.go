@@ -15,57 +15,59 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Gate lets a job be pulled only when a slot for its call is near.
+// Gate makes a job be pulled only when a slot for its call is near.
 type Gate interface {
-	// Next blocks until a job is pending and a slot is due within the lead, or until ctx ends. The slot may come with its job (job.Slot.Task), which is active by then.
+	// Next blocks until a job is pending and a slot is due within the lead time, or until ctx ends. The slot
+	// may come with its job (job.Slot.Task), whose task is then active.
 	Next(ctx context.Context) (job.Slot, error)
-	// More returns further slots that are due within the lead by now, in order, at most so many. It doesn't wait.
+	// More returns up to most further slots that are due within the lead time, in order. It doesn't wait.
 	More(most int) []job.Slot
-	// Empty gives slots back whose dequeues found no job.
+	// Empty gives back slots whose dequeues found no job.
 	Empty(ctx context.Context, slots ...job.Slot)
-	// Passed reports that a slot can't be used any more.
+	// Passed reports whether a slot is too old to be used.
 	Passed(slot job.Slot) bool
-	// AtMost says for how many jobs there are hands: no more slots are wanted at once that come with their jobs.
+	// AtMost sets how many jobs can be handled. No more slots that come with their jobs are wanted at once.
 	AtMost(jobs int)
-	// Release gives back slots whose jobs were pulled and never came to their handlers. What can't be given back stays charged: that wastes it and breaks no limit.
+	// Release gives back slots whose jobs were pulled and never reached their handlers. A slot that can't be
+	// given back stays charged, which wastes it but breaks no limit.
 	Release(ctx context.Context, slots ...job.Slot) error
 }
 
-// source is where the jobs of one gateway come from: it pulls them at their slots, and offers them to asynq.
+// source supplies the jobs of one gateway: it pulls them at their slots and offers them to asynq.
 //
 //	gate ── slots ──▶ pump ──▶ pullAt ──▶ Redis      a pull brings a job for each slot that is due, and there are as many
 //	                                ◀── jobs ───     pulls as fit in before the first answer
-//	asynq ◀── next ── jobs                           no promise hangs on it: a delivery without a slot says so, and its handler takes one itself
+//	asynq ◀── next ── jobs                           a delivery may lack its slot; its handler then takes one itself
 type source struct {
 	redis   redis.UniversalClient
 	gateway string
 	gate    Gate
 	keys    taskKeys
-	stop    context.Context // ends when no more jobs may be pulled
-	most    int             // jobs in hand at once
-	hands   *Hands          // for pulls
+	stop    context.Context // done when no more jobs may be pulled
+	most    int             // jobs in flight at once
+	hands   *Hands          // run pulls
 	offer   func()          // tells asynq that there are jobs
 	log     *slog.Logger
 	order   atomic.Pointer[order]
 
-	pulls sync.WaitGroup // pulls under way, the wait for a slot, and slots that go back
+	pulls sync.WaitGroup // pulls in flight, the wait for a slot, and slots being given back
 
 	mu       sync.Mutex
 	waiting  bool                 // for the next slot
-	shut     bool                 // no more is pulled
-	air      int                  // jobs that are being pulled
-	coming   map[string]time.Time // since when asynq has a task whose handler has not begun, by its id
-	handling int                  // jobs that handlers have in hand
-	ending   map[string]time.Time // since when a task's handler has returned that asynq has not ended
-	quiet    chan struct{}        // closes when it is shut and asynq has no job in hand
-	calming  bool                 // it is about to
-	resting  int                  // pulls that failed, and wait before there are more
-	wary     bool                 // the last pull failed: one at a time until one succeeds
-	said     time.Time            // when the log last said that a pull failed
-	far      time.Duration        // how long a pull usually takes
-	slots    []job.Slot           // waited for, and not pulled for yet
+	shut     bool                 // pulling has ended
+	air      int                  // jobs being pulled
+	coming   map[string]time.Time // by task id, when asynq took a task whose handler has not started
+	handling int                  // jobs that handlers work on
+	ending   map[string]time.Time // by task id, when the handler of a task returned that asynq has not acknowledged
+	quiet    chan struct{}        // closed when shut is set and asynq has no job left
+	calming  bool                 // quiet is about to close
+	resting  int                  // failed pulls that wait out their back-off
+	wary     bool                 // the last pull failed: one pull at a time until one succeeds
+	said     time.Time            // when a failed pull was last logged
+	far      time.Duration        // the usual duration of a pull
+	slots    []job.Slot           // granted, not pulled for yet
 	jobs     []pulled
-	ready    map[string]job.Slot // slots of tasks that were pulled, for their handlers, by task id
+	ready    map[string]job.Slot // slots of pulled tasks, for their handlers, by task id
 
 	ended ended
 }
@@ -74,29 +76,32 @@ type source struct {
 type pulled struct{ task, message string }
 
 const (
-	// errBackoff is how long there is no pull after one that failed.
+	// errBackoff is the pause after a failed pull.
 	errBackoff = 200 * time.Millisecond
-	// sayEvery is how often the log says of a gateway that its jobs can't be pulled.
+	// sayEvery is how often failed pulls of a gateway are logged.
 	sayEvery = 3 * time.Second
-	// mostPulls is how many jobs are pulled, or wait for asynq to take them, at once: one, and one more for each pullStep that
-	// a pull takes: at least 250 a second from a Redis that is up to 60 ms away, 160 at 100 ms. Near by they stay in order.
+	// mostPulls is the most jobs being pulled, or waiting for asynq, at once. The number in use is one, plus
+	// one for each pullStep that a pull takes. That is at least 250 jobs a second from a Redis up to 60 ms
+	// away, and 160 at 100 ms. With a nearby Redis, jobs stay in order.
 	mostPulls = 16
 	pullStep  = 4 * time.Millisecond
-	// mostAtOnce is how many jobs one pull is for at most: as many slots as the pacer reserves at once. asynq takes them within a millisecond.
+	// mostAtOnce is the most jobs for one pull: as many slots as the pacer reserves at once. asynq takes them
+	// within a millisecond.
 	mostAtOnce = 64
-	// leaseLength is how long a task is lent, as asynq does (v0.26.0, internal/rdb: LeaseDuration).
+	// leaseLength is the length of a task's lease, as in asynq (v0.26.0, internal/rdb: LeaseDuration).
 	leaseLength = 30 * time.Second
-	// comesWithin is longer than it takes from asynq's taking a task to its handler, or to its end without one.
+	// comesWithin is longer than the time from asynq's taking a task to the start of its handler, or to its end
+	// without one.
 	comesWithin = time.Minute
-	// endsWithin is how long a stop waits for asynq to end tasks whose handlers have returned.
+	// endsWithin is how long a stop waits for asynq to acknowledge handled tasks.
 	endsWithin = time.Second
 )
 
-// taskKeys are a gateway's keys. Those that each script of asynq's is looked at for are written out.
+// taskKeys are a gateway's keys. Those that every asynq script is compared with are precomputed.
 type taskKeys struct {
 	redisdb.Keys
 	active, lease string
-	dequeue       []string // what dequeue.lua names
+	dequeue       []string // the keys of dequeue.lua
 }
 
 func newTaskKeys(gateway string) taskKeys {
@@ -105,16 +110,17 @@ func newTaskKeys(gateway string) taskKeys {
 		[]string{k.Pending(), k.Paused(), k.Active(), k.Lease(), k.Retries(), k.Replays(), k.Hold(), k.Due()}}
 }
 
-// isEnd knows what asynq runs at the end of a handler, good or bad: done, requeue and retry, whose first argument is the task's id.
+// isEnd recognises the scripts that asynq runs when a handler returns: done, requeue and retry. Their first
+// argument is the task's id.
 func (k taskKeys) isEnd(keys []string) bool {
 	i := slices.Index(keys, k.active)
 	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == k.lease
 }
 
-// begin waits for the first slot.
+// begin starts to wait for the first slot.
 func (c *source) begin() { c.change(func() {}) }
 
-// pump sees to it that jobs come: it pulls for the slots that there are, and waits for the next one, as far as there is room.
+// pump keeps jobs coming: as far as there is room, it pulls for the granted slots and waits for the next one.
 func (c *source) pump() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +140,7 @@ func (c *source) pump() {
 	}
 }
 
-// beside runs f, which speaks to Redis, on a goroutine of those that live on. The caller holds mu, and it is not shut.
+// beside runs f, which uses Redis, on a pooled goroutine. The caller holds mu, and shut is not set.
 func (c *source) beside(f func()) {
 	c.pulls.Add(1)
 	c.hands.start(func() {
@@ -143,7 +149,7 @@ func (c *source) beside(f func()) {
 	})
 }
 
-// room says whether another pull may begin.
+// room reports whether another pull may begin.
 func (c *source) room() bool {
 	most := mostPulls
 	if c.wary {
@@ -152,10 +158,10 @@ func (c *source) room() bool {
 	return c.resting == 0 && c.free() > 0 && c.air+len(c.jobs) < min(most, 1+int(c.far/pullStep))
 }
 
-// free is how many jobs more may be in hand.
+// free returns how many more jobs may be in flight.
 func (c *source) free() int { return c.most - c.handling - len(c.coming) - c.air - len(c.jobs) }
 
-// atOnce is how many jobs may be pulled in one round trip: no more than there are hands for now.
+// atOnce returns how many jobs may be pulled in one round trip: at most as many as can be handled now.
 func (c *source) atOnce() int {
 	if c.wary {
 		return 1
@@ -163,13 +169,13 @@ func (c *source) atOnce() int {
 	return max(1, min(mostAtOnce, c.free()))
 }
 
-// learn takes in how long a pull took. One stall says little of how far away Redis is, and the jobs of many pulls at once
-// would come out of it in disorder; so the measure grows slowly and shrinks at once.
+// learn updates the usual duration of a pull. A single stall says little about the distance to Redis, and the
+// jobs of many concurrent pulls would arrive out of order, so the value grows slowly and shrinks at once.
 func (c *source) learn(took time.Duration) {
 	c.far = min(took, c.far+c.far/4+pullStep/40)
 }
 
-// await waits for the next slot, and takes what else is due with it.
+// await waits for the next slot, and takes the others that are due with it.
 func (c *source) await() {
 	c.mu.Lock()
 	hands := c.atOnce()
@@ -193,7 +199,7 @@ func (c *source) await() {
 	})
 }
 
-// pullAt pulls the jobs for slots. Redis may be far away: nobody waits for the answer before the next pull.
+// pullAt pulls the jobs for slots. Redis may be far away, so the next pull does not wait for this one's answer.
 func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 	cmds, took := pullFor(ctx, slots, pull)
 	var jobs []pulled
@@ -204,7 +210,7 @@ func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 		case err == nil:
 			job, unasked := c.pair(cmd, slots[i])
 			left = append(left, unasked...)
-			if job.task != "" { // nobody can read it: it is found as a stray
+			if job.task != "" { // unreadable: it is found as a stray
 				jobs = append(jobs, job)
 			}
 		case errors.Is(err, redis.Nil):
@@ -214,7 +220,7 @@ func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 		}
 	}
 	c.giveBack(ctx, left)
-	if len(empty) > 0 { // all at once: what was pulled waits for it, and each answer may take its time
+	if len(empty) > 0 { // all at once: pulled jobs wait for it, and each reply may take a while
 		c.gate.Empty(ctx, empty...)
 	}
 	c.change(func() {
@@ -233,7 +239,7 @@ func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 	}
 }
 
-// say tells the log that jobs can't be pulled, now and then. The caller holds mu.
+// say logs, at most once every sayEvery, that jobs can't be pulled. The caller holds mu.
 func (c *source) say(err error) {
 	if now := time.Now(); now.Sub(c.said) > sayEvery {
 		c.said = now
@@ -241,7 +247,7 @@ func (c *source) say(err error) {
 	}
 }
 
-// change changes what mu guards, offers asynq the jobs that there are, and sees to it that more come.
+// change runs f under mu, then offers asynq the available jobs and pumps.
 func (c *source) change(f func()) {
 	c.mu.Lock()
 	f()
@@ -265,7 +271,7 @@ func (c *source) pause() {
 	}
 }
 
-// nothing is the answer of an empty queue.
+// nothing returns the reply of an empty queue.
 func nothing(ctx context.Context) *redis.Cmd {
 	cmd := redis.NewCmd(ctx)
 	cmd.SetErr(redis.Nil)

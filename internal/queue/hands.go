@@ -6,24 +6,26 @@ import (
 	"sync"
 )
 
-// Hands runs handlers, and pulls, on goroutines that live on, for all gateways of a process: they take as many as are busy at once. asynq begins a new one for each task, whose stack would be copied three times while it
-// grows to what a call to Redis and one over HTTP need: an eighth of the dispatcher's time at a thousand jobs a second.
+// Hands is a pool of goroutines that run handlers and pulls for all gateways of a process. It has as many as
+// were ever busy at once. asynq starts a new goroutine for each task; its stack would be copied three times
+// while it grows to what a Redis and an HTTP call need, which cost an eighth of the dispatcher's time at a
+// thousand jobs a second.
 type Hands struct {
 	work chan func()
-	used sync.Pool // tasks that are over
+	used sync.Pool // finished tasks
 
 	mu     sync.Mutex
-	stop   chan struct{} // closes for those that have nothing to do
+	stop   chan struct{} // closed to end idle goroutines
 	closed bool
 }
 
-// task is something to do for somebody who waits until it is over, and is told of a panic.
+// task is a function whose caller waits until it returns, and gets its panic.
 type task struct {
 	f, run func()
 	over   chan any
 }
 
-// NewHands returns hands without a goroutine.
+// NewHands returns Hands without goroutines.
 func NewHands() *Hands {
 	h := &Hands{work: make(chan func()), stop: make(chan struct{})}
 	h.used.New = func() any {
@@ -34,7 +36,8 @@ func NewHands() *Hands {
 	return h
 }
 
-// do has f run, and returns when it has. If f panics, so does do: asynq knows what to do then.
+// do runs f on a goroutine of the pool and waits until it returns. If f panics, so does do: asynq knows how to
+// handle that.
 func (h *Hands) do(f func()) {
 	t, _ := h.used.Get().(*task)
 	t.f = f
@@ -47,7 +50,8 @@ func (h *Hands) do(f func()) {
 	}
 }
 
-// start has f run beside the caller. There are as many goroutines as were ever wanted at once.
+// start runs f on a goroutine of the pool and does not wait. The pool grows to as many goroutines as were ever
+// needed at once.
 func (h *Hands) start(f func()) {
 	select {
 	case h.work <- f:
@@ -84,7 +88,7 @@ func (t *task) tell() {
 	t.f()
 }
 
-// trim ends those that have nothing to do now.
+// trim ends the idle goroutines.
 func (h *Hands) trim() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +98,7 @@ func (h *Hands) trim() {
 	}
 }
 
-// Close ends those that have nothing to do, and the others when they have done it.
+// Close ends the idle goroutines at once, and the others when they are done.
 func (h *Hands) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,14 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asynq's sets of the servers that live and of what their workers do. Each server says so every 5 s, and takes
-// no task meanwhile.
+// asynq's sets of live servers and of their workers' tasks. Each server writes them every 5 s and takes no task
+// meanwhile.
 const (
 	allServers = "asynq:servers"
 	allWorkers = "asynq:workers"
 )
 
-// heartbeat holds back the first parts of a heartbeat of asynq's until its last, a script, so that all of it goes in one round trip.
+// heartbeat holds back the first parts of an asynq heartbeat until its last part, a script, so that all are
+// sent in one round trip.
 type heartbeat struct {
 	mu   sync.Mutex
 	held map[string][]redis.Z
@@ -38,7 +39,7 @@ func (h *heartbeat) take() map[string][]redis.Z {
 	return held
 }
 
-// ZAdd holds back what is part of a heartbeat, and passes on all else.
+// ZAdd holds back a part of a heartbeat, and passes everything else on.
 func (c *consumer) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	if key != allServers && key != allWorkers {
 		return c.UniversalClient.ZAdd(ctx, key, members...)
@@ -47,19 +48,20 @@ func (c *consumer) ZAdd(ctx context.Context, key string, members ...redis.Z) *re
 	return redis.NewIntCmd(ctx)
 }
 
-// isBeat knows the last part of a heartbeat by its keys.
+// isBeat recognises the last part of a heartbeat by its keys.
 func (c *consumer) isBeat(keys []string) bool {
 	return len(keys) == 2 && strings.HasPrefix(keys[0], allServers+":")
 }
 
-// beats sends a heartbeat. Whether Redis knows the script is for asynq to hear, which comes with its text then; else the first error is that of all.
+// beats sends a heartbeat. If Redis does not know the script, asynq must hear it, because it then sends the
+// text; otherwise the first error is returned for all parts.
 func (c *consumer) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
 	held := c.beat.take()
 	if len(held) == 0 {
 		return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
 	var script *redis.Cmd
-	cmds, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+	cmds, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		script = p.EvalSha(ctx, sha, keys, args...)
 		for set, members := range held {
 			p.ZAdd(ctx, set, members...)

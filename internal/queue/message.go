@@ -2,20 +2,20 @@ package queue
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// The fields of asynq's TaskMessage (internal/proto/asynq.proto of v0.26.0) that are read here, or written.
+// The fields of asynq's TaskMessage (internal/proto/asynq.proto of v0.26.0) that are read or written here.
 const (
 	payloadField = 2
 	idField      = 3
 	queueField   = 4
 )
 
-// message is what is read of a task's encoded message.
+// message is the part of a task's encoded message that is read.
 type message struct {
 	id      string
 	payload []byte
 }
 
-// parseMessage reads an encoded message; ok is false if it is none, or has no id.
+// parseMessage decodes a message. ok is false if it is invalid or has no id.
 func parseMessage(b []byte) (m message, ok bool) {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -42,10 +42,10 @@ func parseMessage(b []byte) (m message, ok bool) {
 	return m, m.id != ""
 }
 
-// Moved returns a task's message with another queue's name in it; what is no message stays as it is.
+// Moved returns a task's message with the queue's name replaced. An invalid message is returned unchanged.
 func Moved(msg []byte, queue string) []byte { return with(msg, queueField, queue) }
 
-// with returns a task's message with another text in a field; what is no message stays as it is.
+// with returns a task's message with a text field replaced. An invalid message is returned unchanged.
 func with(msg []byte, field protowire.Number, text string) []byte {
 	made := make([]byte, 0, len(msg)+len(text)+2)
 	for rest := msg; len(rest) > 0; {

@@ -13,8 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Monitor returns asynq's own monitor for everything below path, and the Content-Security-Policy that it can live with. It only looks:
-// what it could delete, archive or pause would go past the books. It shows no payload, not even of tasks that are not ours.
+// Monitor returns asynq's own monitor for everything below path, and the Content-Security-Policy that it needs.
+// It is read-only, because deleting, archiving or pausing a task would bypass the records. It shows no payload,
+// not even of foreign tasks.
 func Monitor(c redis.UniversalClient, path string) (monitor http.Handler, policy string) {
 	hidden := func(string, []byte) string { return "not shown here" }
 	monitor = asynqmon.New(asynqmon.Options{
@@ -25,7 +26,7 @@ func Monitor(c redis.UniversalClient, path string) (monitor http.Handler, policy
 	return monitor, monitorPolicy(monitor, path)
 }
 
-// opened gives asynq a client that is open already. Nobody may close it by way of the monitor.
+// opened gives asynq an open client, which asynq can't close.
 type opened struct{ redis.UniversalClient }
 
 // MakeRedisClient implements asynq.RedisConnOpt.
@@ -35,8 +36,9 @@ var _ asynq.RedisConnOpt = opened{}
 
 var inlineScript = regexp.MustCompile(`(?s)<script>(.*?)</script>`)
 
-// monitorPolicy allows the monitor's page its own files, the scripts that stand in it, by their digests, and styles, which it makes as
-// it runs. Its fonts would come from elsewhere: that is not allowed, and it looks well without.
+// monitorPolicy allows the monitor's page its own files, its inline scripts by their digests, and the inline
+// styles that it creates. Its fonts would come from another site; they are not allowed, and the page is
+// readable without them.
 func monitorPolicy(monitor http.Handler, path string) string {
 	page := &kept{header: http.Header{}}
 	monitor.ServeHTTP(page, &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}})
@@ -49,7 +51,7 @@ func monitorPolicy(monitor http.Handler, path string) string {
 		"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// kept is an answer that stays here.
+// kept is a response that is recorded instead of sent.
 type kept struct {
 	header http.Header
 	strings.Builder

@@ -9,11 +9,12 @@ import (
 	"spillway/internal/job"
 )
 
-// asynq may take a task and never call a handler for it, such as one whose deadline has passed. So a slot
-// belongs to the task that was pulled at it, by its id, and one whose task never comes goes back when it has passed.
+// asynq may take a task and never call a handler for it, such as one whose deadline has passed. A slot
+// therefore belongs to the task that was pulled at it, by id. A slot whose task never reaches a handler is
+// given back when it has passed.
 
-// pair keeps the slot for the handler of the task that a pull brought, and returns the task with the slots that nobody will
-// ask for: this one, if the task can't be read, or an earlier one of the same task.
+// pair keeps the slot for the handler of the task that a pull brought. It returns the task, with the slots that
+// no handler will ask for: this one, if the task can't be read, or an earlier one of the same task.
 func (c *source) pair(cmd *redis.Cmd, slot job.Slot) (p pulled, left []job.Slot) {
 	text, _ := cmd.Text()
 	m, ok := parseMessage([]byte(text))
@@ -29,7 +30,8 @@ func (c *source) pair(cmd *redis.Cmd, slot job.Slot) (p pulled, left []job.Slot)
 	return pulled{m.id, text}, left
 }
 
-// take is for the handler of a task, which begins: it returns the slot at which the task was pulled; the zero Slot if it has none, or none any more.
+// take is called when the handler of a task begins. It returns the slot at which the task was pulled, or the
+// zero Slot if it has none or has it no longer.
 func (c *source) take(taskID string) job.Slot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +42,8 @@ func (c *source) take(taskID string) job.Slot {
 	return slot
 }
 
-// next takes the first job that was pulled, and says whether there are more. If its slot has passed by now, its handler gets none.
+// next takes the first pulled job, and reports whether there are more. If its slot has passed, its handler gets
+// none.
 func (c *source) next(now time.Time) (p pulled, ok, more bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,8 +59,8 @@ func (c *source) next(now time.Time) (p pulled, ok, more bool) {
 	return p, true, len(c.jobs) > 0
 }
 
-// passed returns the slots that have passed before a handler came for them, or before there was a pull for them: asynq calls handlers
-// at once or never. The caller holds mu.
+// passed returns the slots that passed before a handler started, or before they were pulled for: asynq calls a
+// handler at once or never. The caller holds mu.
 func (c *source) passed() (left []job.Slot) {
 	for len(c.slots) > 0 && c.gate.Passed(c.slots[0]) {
 		left = append(left, c.slots[0])
@@ -72,14 +75,14 @@ func (c *source) passed() (left []job.Slot) {
 	return left
 }
 
-// leave gives slots back while nobody waits for it. The caller holds mu, and it is not shut.
+// leave gives slots back in the background. The caller holds mu, and shut is not set.
 func (c *source) leave(slots []job.Slot) {
 	if len(slots) > 0 {
 		c.beside(func() { c.giveBack(context.Background(), slots) })
 	}
 }
 
-// unused returns every slot that no handler will ask for any more.
+// unused returns every slot that no handler will ask for.
 func (c *source) unused() (left []job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +101,7 @@ func (c *source) giveBack(ctx context.Context, slots []job.Slot) {
 	}
 }
 
-// handled notes that a task's handler has returned.
+// handled records that a task's handler has returned.
 func (c *source) handled(taskID string) {
 	c.mu.Lock()
 	full := c.free() <= 0
@@ -111,7 +114,7 @@ func (c *source) handled(taskID string) {
 	}
 }
 
-// over notes that asynq has ended a task. It may have called no handler for it.
+// over records that asynq has acknowledged a task, possibly without having called a handler.
 func (c *source) over(taskID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +123,8 @@ func (c *source) over(taskID string) {
 	c.calm()
 }
 
-// tidy gives slots back that have passed, and forgets the tasks that asynq has not ended for long: there is none, unless the process stood still.
+// tidy gives back slots that have passed, and drops tasks that asynq should have acknowledged long ago. There
+// are none unless the process was suspended.
 func (c *source) tidy(now time.Time) {
 	c.change(func() {
 		for _, tasks := range []map[string]time.Time{c.coming, c.ending} {
@@ -134,7 +138,8 @@ func (c *source) tidy(now time.Time) {
 	})
 }
 
-// calm says that it is quiet, if it is shut and asynq has nothing of it in hand. What handlers have done asynq ends at once, or not at all. The caller holds mu.
+// calm closes quiet if shut is set and asynq has no job left. asynq acknowledges a handled task at once or
+// never. The caller holds mu.
 func (c *source) calm() {
 	switch {
 	case c.quiet == nil || c.handling > 0 || len(c.coming) > 0:
@@ -152,7 +157,7 @@ func (c *source) calm() {
 	}
 }
 
-// close pulls no more, and returns what closes when asynq has no job of it in hand.
+// close ends pulling. It returns a channel that closes when asynq has no job left.
 func (c *source) close() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

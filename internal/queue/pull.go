@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	_ "embed" // the script is a file
+	_ "embed" // for the script
 	"fmt"
 	"slices"
 	"time"
@@ -18,22 +18,24 @@ var dequeueLua string
 
 var dequeueScript = redisdb.NewSharedScript(dequeueLua)
 
-// wanted is what to pull.
+// wanted says what to pull.
 type wanted struct {
-	// leases is when the leases of the tasks end, in Unix seconds.
+	// leases is the end of the pulled tasks' leases, in Unix seconds.
 	leases int64
-	// most is how many tasks are pulled at most; at least 1.
+	// most is the most tasks to pull; at least 1.
 	most int
-	// ahead says that the call is sent ahead after a hold, to see whether the gateway is back: a job goes that was never called, if there is one.
+	// ahead marks the pull for a probe after a hold, which checks whether the gateway is back: it prefers a job
+	// that was never called.
 	ahead bool
-	// order is that of jobs that were never called.
+	// order is the order of jobs never called.
 	order order
 }
 
-// activeTask is a task that was pulled. Its message is empty if it has none.
+// activeTask is a pulled task. Its message is empty if it has none.
 type activeTask struct{ id, message string }
 
-// pull takes tasks out of a gateway's queue, as asynq's dequeue does, in the order in which the queue's lines take turns. None is no error.
+// pull takes tasks from a gateway's queue, as asynq's dequeue does, in the order in which the queue's lines
+// take turns. An empty result is not an error.
 func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([]activeTask, error) {
 	ahead := 0
 	if w.ahead {
@@ -58,7 +60,7 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 	return tasks, nil
 }
 
-// pullFor returns the jobs for slots, and how long it took: those that came with them, or what is pulled now.
+// pullFor returns the jobs for slots and how long that took. A job comes with its slot, or is pulled now.
 func pullFor(ctx context.Context, slots []job.Slot, pull puller) (cmds []*redis.Cmd, took time.Duration) {
 	if !slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Task != "" }) {
 		begun := time.Now()
@@ -71,15 +73,16 @@ func pullFor(ctx context.Context, slots []job.Slot, pull puller) (cmds []*redis.
 			cmd = redis.NewCmd(ctx)
 			cmd.SetVal(s.Message)
 		}
-		cmds, slots[i].Task, slots[i].Message = append(cmds, cmd), "", "" // the job is in other hands now
+		cmds, slots[i].Task, slots[i].Message = append(cmds, cmd), "", "" // the slot's job is passed on
 	}
 	return cmds, 0
 }
 
-// puller pulls n jobs in one round trip. There is an answer for each; those that there was no job for are as of an empty queue.
+// puller pulls n jobs in one round trip. It returns n replies; those without a job are like the reply of an
+// empty queue.
 type puller func(n int, ahead bool) []*redis.Cmd
 
-// pull pulls tasks, and lends them from now on.
+// pull pulls tasks, whose leases begin now.
 func (c *source) pull(n int, ahead bool) []*redis.Cmd {
 	ctx := context.Background()
 	tasks, err := pull(ctx, c.redis, c.keys, wanted{leases: time.Now().Add(leaseLength).Unix(), most: n, ahead: ahead, order: *c.order.Load()})

@@ -1,6 +1,7 @@
-// Package queue is step 3 of 8, and the only package that sees asynq: it encodes tasks, pulls each gateway's jobs at their slots, and has
-// a few asynq servers, which the gateways of a process share, hand them to their handlers. What becomes of a job is never asynq's to decide: the
-// handler answers "done" when it has written down what is to happen next, and fails only when it could not.
+// Package queue is step 3 of 8, and the only package that uses asynq. It encodes tasks, pulls each gateway's
+// jobs at their slots, and delivers them through a few asynq servers that the gateways of a process share.
+// asynq never decides what becomes of a job: the handler returns nil once it has recorded what happens next,
+// and an error only if it could not.
 package queue
 
 import (
@@ -17,33 +18,35 @@ import (
 	"spillway/internal/job"
 )
 
-// ServerConfig says how one gateway's jobs are pulled.
+// ServerConfig says how to pull one gateway's jobs.
 type ServerConfig struct {
 	Gateway string
-	// Concurrency is how many jobs this process may have in hand at once; at least 1.
+	// Concurrency is how many jobs this process may have in flight at once; at least 1.
 	Concurrency int
 	Gate        Gate
-	// Handle deals with one delivery and returns when what is to happen next is written down; with an error it is not,
-	// and the task must come again. Its context never ends, also when asynq gives the task up: only the call's own time-out ends a call.
+	// Handle handles one delivery and returns when what happens next is recorded. An error means that it is
+	// not, and the task must come again. The context never ends, even if asynq gives the task up: only the
+	// call's own timeout ends a call.
 	Handle func(ctx context.Context, d job.Delivery) error
-	// Grace is how long Stop waits for jobs in hand; those still open then go back to the head of the queue.
+	// Grace is how long Stop waits for jobs in flight. Those still open then go back to the head of the queue.
 	Grace time.Duration
-	// Consumers are the asynq servers that the server shares with others. Whoever made them closes them, once the servers have stopped. Nil: it has its own.
+	// Consumers are asynq servers shared with other Servers. Their creator closes them after the Servers have
+	// stopped. Nil means that the Server has its own.
 	Consumers *Consumers
 	Log       *slog.Logger
 }
 
-// Server pulls one gateway's jobs and hands them to the worker.
+// Server pulls one gateway's jobs and delivers them to the worker.
 type Server struct {
 	cfg       ServerConfig
 	src       *source
 	halt      context.CancelFunc
 	halting   sync.Once
-	quiet     <-chan struct{} // closes when asynq has no job of it in hand; nil before Halt
-	mark      string          // begins the ids that asynq knows its tasks by
+	quiet     <-chan struct{} // closed when asynq has no job of it left; nil before Halt
+	mark      string          // prefix of its task ids in asynq
 	consumers *Consumers
 	consumer  *consumer
-	offering  bool // it is in the consumer's line, whose lock guards this
+	offering  bool // it is in the consumer's line; guarded by the consumer's lock
 }
 
 // NewServer returns a server that pulls nothing until Start.
@@ -60,10 +63,10 @@ func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 	return s
 }
 
-// Start begins to pull jobs, as soon as there are any.
+// Start starts pulling.
 func (s *Server) Start() { s.src.begin() }
 
-// Halt pulls no more jobs; those in hand go on.
+// Halt stops pulling. Jobs in flight continue.
 func (s *Server) Halt() {
 	s.halting.Do(func() {
 		s.quiet = s.src.close()
@@ -71,7 +74,7 @@ func (s *Server) Halt() {
 	})
 }
 
-// Stop halts, waits for the jobs in hand up to the grace time, and gives unused slots and jobs back.
+// Stop halts, waits up to the grace time for jobs in flight, and gives unused slots and jobs back.
 func (s *Server) Stop(ctx context.Context) {
 	s.Halt()
 	grace := time.NewTimer(s.cfg.Grace)
@@ -87,7 +90,7 @@ func (s *Server) Stop(ctx context.Context) {
 	s.consumers.leave(s)
 }
 
-// deliver has a task handled.
+// deliver handles a task.
 func (s *Server) deliver(taskID string, task *asynq.Task) error {
 	d := job.Delivery{TaskID: taskID, Slot: s.src.take(taskID)}
 	defer s.src.handled(taskID)
@@ -101,7 +104,7 @@ func (s *Server) deliver(taskID string, task *asynq.Task) error {
 	return err
 }
 
-// asynqLog hands asynq's messages to slog.
+// asynqLog passes asynq's log messages to slog.
 type asynqLog struct{ l *slog.Logger }
 
 func text(args []any) string { return strings.TrimSpace(fmt.Sprint(args...)) }

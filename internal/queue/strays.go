@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"time"
 
@@ -23,19 +23,20 @@ var (
 )
 
 const (
-	// leaseGrace is how long past a lease's end a task is left alone: asynq writes leases by its worker's own clock.
+	// leaseGrace is how long after the end of a lease a task is left alone, because asynq sets leases by its
+	// worker's clock.
 	leaseGrace = 5 * time.Second
-	mostStrays = 100 // looked at in one go
+	mostStrays = 100 // per call
 )
 
-// Stray is a task that is not ours and that nobody will look at again: asynq put it into its retry set or its archive,
-// or whoever had pulled it is gone.
+// Stray is a foreign task that nothing will handle any more: asynq put it into its retry set or archive, or the
+// worker that pulled it is gone.
 type Stray struct {
 	TaskID  string
-	Payload []byte // the whole message, if it can't be read; empty if there is none
+	Payload []byte // the whole message if it can't be read; empty if there is none
 }
 
-// Strays returns the strays of a gateway's queue, at most 100 at a time.
+// Strays returns up to 100 strays of a gateway's queue.
 func Strays(ctx context.Context, c redis.UniversalClient, gateway string) ([]Stray, error) {
 	k := redisdb.NewKeys(gateway)
 	v, err := straysScript.Run(ctx, c, places(k), deadline(), k.TaskPrefix(), mostStrays).StringSlice()
@@ -53,7 +54,7 @@ func Strays(ctx context.Context, c redis.UniversalClient, gateway string) ([]Str
 	return all, nil
 }
 
-// Drop takes a stray out of asynq's keys; park it first. Nothing happens if it is no stray any more.
+// Drop removes a stray from asynq's keys; park it first. If it is no longer a stray, Drop does nothing.
 func Drop(ctx context.Context, c redis.UniversalClient, gateway, taskID string) error {
 	k := redisdb.NewKeys(gateway)
 	if err := dropScript.Run(ctx, c, append(places(k), k.Task(taskID)), deadline(), taskID).Err(); err != nil {
@@ -66,5 +67,5 @@ func places(k redisdb.Keys) []string {
 	return []string{k.Active(), k.Lease(), k.AsynqRetry(), k.AsynqArchive()}
 }
 
-// deadline is the end of the youngest lease that is dead for sure, in seconds.
+// deadline returns the latest end of a lease that has certainly expired, in Unix seconds.
 func deadline() int64 { return time.Now().Add(-leaseGrace).Unix() }

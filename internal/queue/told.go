@@ -9,16 +9,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// told is what asynq says of a task to Redis, with the task's own id.
+// told is a command of asynq's about a task, with the task's own id.
 type told struct {
 	keys   []string
 	args   []any
-	server *Server // whose task it is; nil: nobody's, or it has stopped
+	server *Server // the task's server; nil: unknown, or it has stopped
 	taskID string
 }
 
-// tell returns what a script of asynq's says with the id of the task that it is about, which is its first argument: it stands in the key of the task
-// and in its message, too. What is about no task stays as it is.
+// tell returns the arguments of an asynq script with the task's own id, which is its first argument and part of
+// the task's key and message. Scripts that concern no task are unchanged.
 func (c *consumer) tell(keys []string, args []any) told {
 	t := told{keys: keys, args: args}
 	if len(args) == 0 {
@@ -44,7 +44,7 @@ func (c *consumer) tell(keys []string, args []any) told {
 	return t
 }
 
-// ended says that it is the end of a task which is out of asynq's hands already.
+// ended reports whether the command acknowledges a task that is already removed.
 func (t told) ended() bool {
 	if t.server == nil || !t.server.src.keys.isEnd(t.keys) {
 		return false
@@ -53,17 +53,18 @@ func (t told) ended() bool {
 	return t.server.src.ended.take(t.taskID)
 }
 
-// leases holds back what asynq says of the leases of one gateway's tasks until it has spoken of all gateways: hundreds may share a server, and it takes no
-// task while it waits for Redis. asynq hears the next time, 5 s later, if one could not be put off, of 30 s.
+// leases holds back the lease extensions of one gateway's tasks until those of all gateways are known: hundreds
+// of gateways may share a server, which takes no task while it waits for Redis. If an extension fails, asynq
+// hears it the next time, 5 s later; a lease lasts 30 s.
 type leases struct {
 	mu      sync.Mutex
 	held    map[string][]redis.Z // by key
-	failed  map[string]error     // and not told yet
+	failed  map[string]error     // not reported to asynq yet
 	sender  bool
 	sending sync.WaitGroup
 }
 
-// ZAddXX puts off the ends of the leases of one gateway's tasks.
+// ZAddXX holds back the lease extensions of one gateway's tasks.
 func (c *consumer) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	own := make([]redis.Z, len(members))
 	for i, m := range members {
@@ -98,7 +99,7 @@ func (c *consumer) ZAddXX(ctx context.Context, key string, members ...redis.Z) *
 	return cmd
 }
 
-// putOff sends what is held back in one round trip, if there is anything.
+// putOff sends the extensions held back in one round trip, if there are any.
 func (c *consumer) putOff(ctx context.Context) bool {
 	l := &c.leases
 	l.mu.Lock()
@@ -109,7 +110,7 @@ func (c *consumer) putOff(ctx context.Context) bool {
 		return false
 	}
 	cmds := make(map[string]*redis.IntCmd, len(held))
-	_, _ = c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+	_, _ = c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for key, members := range held {
 			cmds[key] = p.ZAddXX(ctx, key, members...)
 		}

@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	_ "embed" // the script is a file
+	_ "embed" // for the script
 	"slices"
 
 	"spillway/internal/job"
@@ -15,8 +15,9 @@ var unpullLua string
 
 var unpullScript = redisdb.NewScript(redisdb.NowLua, record.Expand(unpullLua))
 
-// finish waits for the pulls under way, once it is shut, and gives back what they brought: slots, and
-// jobs, the first of them to the very head of the queue. If Redis is away, a sweep takes the jobs up later.
+// finish is called when shut is set. It waits for the pulls in flight and gives back the slots and jobs that
+// they brought; the first job goes to the head of the queue. If Redis is unreachable, a sweep picks the jobs up
+// later.
 func (c *source) finish(ctx context.Context) {
 	c.pulls.Wait()
 	c.giveBack(ctx, c.unused())

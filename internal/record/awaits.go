@@ -11,33 +11,34 @@ import (
 	"spillway/internal/job"
 )
 
-// Awaits is what the books of a batch say of approvals (approval.lua).
+// Awaits is what a batch's totals say about approvals (approval.lua).
 type Awaits struct {
-	// Since is since when the batch waits for one; zero if it does not.
+	// Since is since when the batch awaits approval; zero if it does not.
 	Since time.Time
-	Why   string // it waits
-	// Brought is who brought its jobs in since approvals were configured, in the order of their names.
+	Why   string // why it awaits approval
+	// Brought is who submitted its jobs since approvals were configured, sorted by name.
 	Brought []Brought
-	// Approved is when it was approved last; zero if it never was.
+	// Approved is when it was last approved; zero if never.
 	Approved    time.Time
-	By          string // approved it
+	By          string // who approved it
 	ApprovalWhy string
 }
 
-// Brought is how many jobs of a batch somebody brought in.
+// Brought is the number of jobs of a batch that one user submitted.
 type Brought struct {
 	Name string `json:"name"`
-	// Person is whose token it was, where its configuration said so.
+	// Person is the owner of the token, if the configuration names one.
 	Person string `json:"person,omitempty"`
-	// Via is how it is known that it was he, as in the trail.
+	// Via is how the user was identified, as in the audit trail.
 	Via  string `json:"via"`
 	Jobs int64  `json:"jobs"`
 }
 
-// broughtIn begins the fields that say it.
+// broughtIn is the prefix of the fields with these numbers.
 const broughtIn = "from/"
 
-// Sender is who brings jobs in, as accept.lua takes it. person is whose token it is; empty where nobody has said so.
+// Sender returns who submits jobs, in the form that accept.lua takes. person is the owner of the token; empty
+// if unknown.
 func Sender(via, name, person string) string {
 	return strings.TrimSpace(via + "/" + name + " " + person)
 }
@@ -54,7 +55,7 @@ func awaits(h map[string]string) (a Awaits) {
 		who, is := strings.CutPrefix(field, broughtIn)
 		via, name, _ := strings.Cut(who, "/")
 		person := ""
-		if via == "token" { // a name that was typed may have blanks of its own
+		if via == "token" { // a typed name may contain blanks
 			name, person, _ = strings.Cut(name, " ")
 		}
 		if jobs, err := strconv.ParseInt(value, 10, 64); is && err == nil {
@@ -65,8 +66,8 @@ func awaits(h map[string]string) (a Awaits) {
 	return a
 }
 
-// ApprovedAs is what approve.lua compares: since when the batch waits, how many jobs it has, how many were brought in (each payload that replaces another counts once more: its payee may be
-// another one), and their money.
+// ApprovedAs returns what approve.lua compares: since when the batch waits, its number of jobs, the number of
+// submissions, and their money. A replaced payload counts as another submission, because its payee may differ.
 func (b Batch) ApprovedAs() string {
 	all := b.Sum(func(Place) bool { return true })
 	var sums []string
@@ -86,12 +87,13 @@ func (b Batch) ApprovedAs() string {
 	return fmt.Sprintf("%d %d %d %s", Micros(b.Awaits.Since), all.Jobs, brought, strings.Join(sums, ","))
 }
 
-// Uncalled is the jobs of the batch that wait for an approval, or are about to: no call of theirs is under way, or was the last.
+// Uncalled returns the jobs of the batch that await approval or will: jobs without a call in flight, or whose
+// call was not their last.
 func (b Batch) Uncalled() job.Totals {
 	return b.Sum(Uncalled)
 }
 
-// Uncalled says that jobs of that place wait, or are about to.
+// Uncalled reports whether jobs in that place await approval or will.
 func Uncalled(p Place) bool {
 	switch p.State {
 	case job.Queued, job.Scheduled, job.Retrying:

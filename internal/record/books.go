@@ -10,13 +10,13 @@ import (
 	"spillway/internal/job"
 )
 
-// Place is where a job of a batch stands: a state, and of parked jobs the reason.
+// Place is where a job of a batch is: a state and, if parked, the reason.
 type Place struct {
 	State  job.State
 	Reason job.Reason // only with job.Parked
 }
 
-// Field names the place as the books do: the state, or parked:REASON.
+// Field returns the place's field name in Redis: the state, or parked:REASON.
 func (p Place) Field() string {
 	if p.State == job.Parked {
 		return string(job.Parked) + ":" + string(p.Reason)
@@ -29,30 +29,31 @@ func placeOf(text string) Place {
 	return Place{job.State(state), job.Reason(reason)}
 }
 
-// Batch is one gateway's books of one batch, all of one moment. Places without jobs are left out.
+// Batch is the totals of one batch at one gateway, all read at one moment. Places without jobs are left out.
 type Batch struct {
 	Places map[Place]job.Totals
-	// Paused is since when nobody calls its jobs; zero if the batch is not paused.
+	// Paused is since when the batch is paused; zero if it is not.
 	Paused time.Time
-	// Cancelled is since when what comes of it is parked; zero if the batch is not cancelled. It is not paused then.
+	// Cancelled is since when the batch is cancelled and its new jobs are parked; zero if it is not. A
+	// cancelled batch is not paused.
 	Cancelled time.Time
-	Why       string // it is paused or cancelled
-	Who       string // paused or cancelled it
-	// Braked says that it paused itself, and that nobody has decided since what is to become of it.
+	Why       string // reason of the pause or cancel
+	Who       string // who paused or cancelled it
+	// Braked says that the batch paused itself, and nobody has decided since how to continue.
 	Braked bool
 	Canary Canary
 	Awaits Awaits
 }
 
-// Canary is the first jobs of a batch, which go ahead of the rest.
+// Canary is the first jobs of a batch, which are sent before the rest.
 type Canary struct {
-	Jobs int64 // how many they are; 0: none go ahead
+	Jobs int64 // how many; 0: none
 	Done int64
-	// Waits says that the rest waits: they are not all done yet, or the rest is on its way in.
+	// Waits says that the rest waits: the first jobs are not all done, or the rest is being admitted.
 	Waits bool
 }
 
-// Sum adds up the places that want says.
+// Sum adds up the places for which want returns true.
 func (b Batch) Sum(want func(Place) bool) (s job.Totals) {
 	for p, one := range b.Places {
 		if want(p) {
@@ -62,7 +63,8 @@ func (b Batch) Sum(want func(Place) bool) (s job.Totals) {
 	return s
 }
 
-// ParseBatch reads books as batch.lua lays them out. The error is a field that should hold a number, and does not.
+// ParseBatch parses totals as batch.lua writes them. The error names a field that should contain a number and
+// does not.
 func ParseBatch(h map[string]string) (Batch, error) {
 	b := Batch{Places: map[Place]job.Totals{}, Why: h["why"], Who: h["who"]}
 	b.Awaits = awaits(h)
@@ -105,7 +107,7 @@ func ParseBatch(h map[string]string) (Batch, error) {
 	return b, nil
 }
 
-// highMoney is what one unit of a field M stands for.
+// highMoney is the value of one unit in a field M.
 var highMoney = big.NewInt(1_000_000_000)
 
 func (b Batch) enter(kind, rest string, n int64) {
@@ -138,30 +140,32 @@ func LayOut(s job.Totals, p Place, to map[string]int64) {
 	}
 }
 
-// Standing is one gateway at a glance, all of one moment.
+// Standing is a snapshot of one gateway's queue and counts, all read at one moment.
 type Standing struct {
 	Now       time.Time // on Redis's clock
 	Queued    int64     // waiting in the queue, due now
 	InFlight  int64     // pulled and not finished, even if the worker has died
-	Scheduled int64     // their time is to come
-	Retrying  int64     // waiting out a back-off
-	Pending   int64     // called, and their outcome is being asked for
-	Done      int64     // a counter that survives the dedupe window
-	Accepted  int64     // every job that was ever taken in
+	Scheduled int64     // waiting for their time
+	Retrying  int64     // waiting for a back-off to end
+	Pending   int64     // called; the outcome is being looked up
+	Done      int64     // a counter that outlives the dedupe window
+	Accepted  int64     // every job ever admitted
 	Discarded int64
 	Parked    map[job.Reason]int64     // only reasons with jobs
-	Oldest    map[job.Reason]time.Time // when the first of those was parked
-	// ParkedBytes is how long the parked jobs' payloads are together, as they are stored.
+	Oldest    map[job.Reason]time.Time // when the first job of each was parked
+	// ParkedBytes is the total stored size of the parked jobs' payloads.
 	ParkedBytes int64
-	Rate        float64 // calls a second, over the last minute or since calls began, if that is less
-	// Anew says that most of the calls that Rate counts are of the last 5 to 10 s: they have only just begun, or begun again.
+	Rate        float64 // calls a second, over the last minute, or since the first call if that is shorter
+	// Anew says that most of the calls in Rate are from the last 5 to 10 s: calls have just started, or started
+	// again.
 	Anew bool
-	// Steady is calls a second without the moment at which they began: over whole spans of 5 s, each with calls, up to now. 0 if there is none yet.
+	// Steady is calls a second without the start-up phase: over the whole 5 s spans with calls, up to now. 0 if
+	// there is none yet.
 	Steady float64
 }
 
-// Missing is how many jobs were accepted beyond those that stand somewhere; negative if more stand somewhere than were accepted, as
-// long as tasks of jobs that have moved on, or that are not ours, wait in the queue.
+// Missing returns how many more jobs were accepted than are counted in a state. It is negative while the queue
+// still contains tasks of jobs that have moved on, or foreign tasks.
 func (s Standing) Missing() int64 {
 	found := s.Queued + s.InFlight + s.Scheduled + s.Retrying + s.Pending + s.Done + s.Discarded
 	for _, n := range s.Parked {

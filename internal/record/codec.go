@@ -17,14 +17,15 @@ import (
 type Reader struct {
 	C      redis.UniversalClient
 	Keys   redisdb.Keys
-	Fields []string // by their names; Read panics if a record has no such field
+	Fields []string // by name; Read panics for an unknown field
 }
 
-// Read reads the records of these jobs in one round trip and shows them in turn. see gets the fields by their names, without those that the record does not
-// have, or the error of a record that can't be read. The map is the next record's as soon as see returns.
+// Read reads the records of these jobs in one round trip and calls see for each in order. see gets the fields
+// by name, without those absent from the record, or the error if a record can't be read. The map is reused
+// after see returns.
 func (r Reader) Read(ctx context.Context, ids []string, see func(i int, h map[string]string, err error)) {
 	cmds, shorts := make([]*redis.SliceCmd, len(ids)), Shorts(r.Fields)
-	_, _ = r.C.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+	_, _ = r.C.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, id := range ids {
 			cmds[i] = p.HMGet(ctx, r.Keys.Job(id), shorts...)
 		}
@@ -42,7 +43,7 @@ func (r Reader) Read(ctx context.Context, ids []string, see func(i int, h map[st
 	}
 }
 
-// Parse reads a record's fields, by their names. Those that h does not have are zero.
+// Parse parses a record's fields, given by name. Fields missing from h are zero.
 func Parse(gateway, id string, h map[string]string) job.Record {
 	number := func(field string) int64 { n, _ := strconv.ParseInt(h[field], 10, 64); return n }
 	at := func(field string) time.Time { return Moment(number(field)) }
@@ -60,8 +61,8 @@ func Parse(gateway, id string, h map[string]string) job.Record {
 	}
 }
 
-// PayloadOf puts a payload together from the fields that PayloadFields names; empty where the record has none, or none any more. The error is
-// job.ErrDamaged where there are not as many pieces as the record says.
+// PayloadOf assembles a payload from the fields that PayloadFields names. It is empty if the record has none,
+// or has it no longer. The error is job.ErrDamaged if pieces are missing.
 func PayloadOf(gateway, id string, h map[string]string) ([]byte, error) {
 	text, cut := h["pieces"]
 	if !cut {
@@ -110,7 +111,7 @@ func parseHistory(text string) []job.Call {
 	return calls
 }
 
-// Moment is a time in µs on Redis's clock, as scripts have it; zero is the zero time.
+// Moment converts a time in µs on Redis's clock, as scripts use it. Zero is the zero time.
 func Moment(us int64) time.Time {
 	if us <= 0 {
 		return time.Time{}
@@ -118,7 +119,7 @@ func Moment(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// Micros is a time as scripts have it: Moment's reverse.
+// Micros is the inverse of Moment.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -126,7 +127,7 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// parseSettlement reads the field settled: "done 1763742851000001 17".
+// parseSettlement parses the field settled: "done 1763742851000001 17".
 func parseSettlement(text string) job.Settlement {
 	f := strings.Split(text, " ")
 	if len(f) != 3 {

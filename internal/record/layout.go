@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// Erased stands for the digest of a job that was erased: its id is known, and nobody can tell what its payload was.
+// Erased replaces the digest of an erased job: its id is known, but not what its payload was.
 const Erased = "-"
 
-// pieces is in how many parts a payload may be cut (payload_put in record.lua).
+// pieces is the most parts that a payload is split into (payload_put in record.lua).
 const pieces = 8
 
-// layout is the one table of a record's fields: the hash spillway:{gateway}:job:<id>. Every record has state, generation, digest and accepted_at; all other
-// fields may be absent. Times are in µs on Redis's clock. The scripts write a field as @name, and Expand puts its short name there: millions of
-// records have it.
+// layout is the only table of a record's fields, in the hash spillway:{gateway}:job:<id>. Every record has
+// state, generation, digest and accepted_at; all other fields may be absent. Times are in µs on Redis's clock.
+// Scripts write a field as @name, and Expand replaces that with its short name, because Redis holds millions of
+// records.
 var layout = append([]field{
 	{"state", "s", listed, "a job.State"},
 	{"generation", "g", listed, "of the task; one more each time the job enters the queue"},
@@ -74,7 +75,7 @@ var layout = append([]field{
 
 // field is one field of a record.
 type field struct {
-	name  string // in Go, and behind an @ in scripts
+	name  string // in Go, and after an @ in scripts
 	short string // in Redis
 	flags flags
 	means string
@@ -83,14 +84,15 @@ type field struct {
 type flags int
 
 const (
-	listed  flags = 1 << iota // Parse reads it, and so listings ask for it
-	payload                   // a payload may be in it
-	over                      // it goes when the job is over
-	done                      // it goes when the job is done, and stays when it is discarded
-	past                      // it goes when the job is parked no more
+	listed  flags = 1 << iota // Parse reads it, so listings request it
+	payload                   // may contain a payload
+	over                      // deleted when the job is done or discarded
+	done                      // deleted when the job is done, kept when it is discarded
+	past                      // deleted when the job is no longer parked
 )
 
-// lists are the lists of fields that scripts take from the table: @@over stands for the short names of those that go when the job is over.
+// lists are the lists of fields available to scripts: @@over stands for the short names of the fields deleted
+// when the job is over.
 var lists = map[string]flags{"payload": payload, "over": over, "done": done, "past": past}
 
 func parts() (all []field) {
@@ -101,7 +103,7 @@ func parts() (all []field) {
 	return all
 }
 
-// shorts and names are the fields' short names by their names, and the other way round.
+// shorts maps names to short names, and names the reverse.
 var shorts, names = func() (map[string]string, map[string]string) {
 	shorts, names := map[string]string{}, map[string]string{}
 	for _, f := range layout {
@@ -110,7 +112,7 @@ var shorts, names = func() (map[string]string, map[string]string) {
 	return shorts, names
 }()
 
-// Short returns the name that a field has in Redis. It panics if there is no such field.
+// Short returns a field's name in Redis. It panics for an unknown field.
 func Short(name string) string {
 	short, ok := shorts[name]
 	if !ok {
@@ -119,7 +121,7 @@ func Short(name string) string {
 	return short
 }
 
-// Shorts returns the names that fields have in Redis, for HMGET. It panics if there is no such field.
+// Shorts returns fields' names in Redis, for HMGET. It panics for an unknown field.
 func Shorts(fields []string) []string {
 	all := make([]string, len(fields))
 	for i, name := range fields {
@@ -130,8 +132,8 @@ func Shorts(fields []string) []string {
 
 var marked = regexp.MustCompile(`@@?[a-z][a-z0-9_]*`)
 
-// Expand puts the names that fields have in Redis into a script: for @state that of the field state, and for @@over those of all that go when a job is over,
-// in quotes. It panics if there is no such field or list.
+// Expand replaces field names in a script by those in Redis: @state by that of the field state, and @@over by
+// the quoted names of all fields deleted when a job is over. It panics for an unknown field or list.
 func Expand(script string) string {
 	return marked.ReplaceAllStringFunc(script, func(mark string) string {
 		list, is := strings.CutPrefix(mark, "@@")
@@ -146,7 +148,7 @@ func Expand(script string) string {
 	})
 }
 
-// with returns the names of the fields that have a flag, in the order of the table.
+// with returns the names of the fields with a flag, in table order.
 func with(flag flags) (all []string) {
 	for _, f := range layout {
 		if f.flags&flag != 0 {
@@ -156,13 +158,13 @@ func with(flag flags) (all []string) {
 	return all
 }
 
-// Listed returns every field that Parse reads, but for the payload, which may have a megabyte.
+// Listed returns every field that Parse reads except the payload, which may be a megabyte.
 func Listed() []string { return with(listed) }
 
-// PayloadFields returns every field that a payload may be in.
+// PayloadFields returns every field that may contain a payload.
 func PayloadFields() []string { return with(payload) }
 
-// Named returns a record as HGETALL has it by the names of its fields. What is no field is lost.
+// Named returns the result of HGETALL with full field names. Unknown fields are dropped.
 func Named(hash map[string]string) map[string]string {
 	h := make(map[string]string, len(hash))
 	for short, value := range hash {

@@ -1,6 +1,8 @@
-// Package record is the home of a job's record in Redis: its fields (layout.go), how Go reads it, and every script that changes its state. Each change
-// is one script, so that a crash falls before it or after it and never in between. The head of a script lists its KEYS and ARGV; the steps that
-// run it know their order. (mend.lua of internal/audit writes to records too: it gives a job that has lost its task another one.)
+// Package record contains a job's record in Redis: its fields (layout.go), how Go reads it, and every script
+// that changes its state. Each change is one script, so that a crash happens before or after it and never in
+// between. The head of a script lists its KEYS and ARGV; the packages that run it must pass them in that order.
+// One other script writes to records: mend.lua of internal/audit gives a new task to a job that has lost its
+// own.
 package record
 
 import (
@@ -17,8 +19,8 @@ var files embed.FS
 
 func lua(name string) string { return Text(files, name) }
 
-// Text returns the script of that name as Redis runs it: with the names that a record's fields have there. It panics if there is none, or if it names a
-// field that a record does not have.
+// Text returns the named script as Redis runs it, with the short field names. It panics if there is no such
+// script, or if it names an unknown field.
 func Text(files embed.FS, name string) string {
 	text, err := files.ReadFile(name + ".lua")
 	if err != nil {
@@ -27,20 +29,22 @@ func Text(files embed.FS, name string) string {
 	return Expand(string(text))
 }
 
-// OutageLua is outage.lua: when a gateway was down, and what that means for the attempts of a job. It goes after redisdb.NowLua.
+// OutageLua is outage.lua: when a gateway was down, and what that means for a job's attempts. It must follow
+// redisdb.NowLua.
 var OutageLua = lua("outage")
 
-// FlowLua is flow.lua: where a job belongs in a gateway with lanes.
+// FlowLua is flow.lua: which flow a job belongs to at a gateway with lanes.
 var FlowLua = lua("flow")
 
-// ShareLua is share.lua: how the room at admission is shared among flows. It goes behind Lua.
+// ShareLua is share.lua: how the room at admission is shared among flows. It must follow Lua.
 var ShareLua = lua("share")
 
-// Lua is shelf.lua, money.lua, brake.lua, batch.lua, gather.lua and record.lua: what every change of a record's state does, to the books of its batch and to the order of
-// what is parked too. It goes after redisdb.NowLua.
+// Lua is shelf.lua, money.lua, brake.lua, batch.lua, gather.lua and record.lua. They define what every change
+// of a record's state does, including to its batch's totals and to the index of parked jobs. It must follow
+// redisdb.NowLua.
 var Lua = fragments(false)
 
-// fragments returns Lua; with feed.lua and told.lua for the scripts of gateways with an outcome feed.
+// fragments returns Lua, with feed.lua and told.lua for gateways with an outcome feed.
 func fragments(feed bool) string {
 	names := []string{"shelf", "money", "brake", "batch", "gather", "record"}
 	if feed {
@@ -53,7 +57,7 @@ func fragments(feed bool) string {
 	return strings.Join(all, "\n")
 }
 
-// forFeed returns a script without its lines that end in --fed, if it is not for gateways with an outcome feed.
+// forFeed returns a script. For a gateway without an outcome feed it removes the lines that end in --fed.
 func forFeed(script string, feed bool) string {
 	if feed {
 		return script
@@ -67,13 +71,14 @@ func forFeed(script string, feed bool) string {
 	return kept.String()
 }
 
-// Script is a script that can end or park jobs, in two forms: one for gateways with an outcome feed, which tells it, and one for all others.
+// Script is a script that can end or park jobs, in two forms: one writes to the outcome feed, for gateways that
+// have one; the other does not.
 type Script struct {
 	untold *redisdb.Script
-	told   func() *redisdb.Script // composed when it is first asked for
+	told   func() *redisdb.Script // composed on first use
 }
 
-// For returns the form for gateways with an outcome feed, or the one for those without.
+// For returns the form for gateways with an outcome feed, or for those without.
 func (s Script) For(feed bool) *redisdb.Script {
 	if feed {
 		return s.told()
@@ -81,7 +86,8 @@ func (s Script) For(feed bool) *redisdb.Script {
 	return s.untold
 }
 
-// both composes the two forms of the script whose body has this name. kind is one of redisdb's New functions, and behind are fragments that go behind Lua.
+// both composes the two forms of the script with this body. kind is one of redisdb's New functions, and behind
+// are fragments that follow Lua.
 func both(kind func(fragments ...string) *redisdb.Script, body string, behind ...string) Script {
 	of := func(feed bool) *redisdb.Script {
 		return kind(slices.Concat([]string{redisdb.NowLua, fragments(feed)}, behind, []string{forFeed(lua(body), feed)})...)
@@ -89,12 +95,12 @@ func both(kind func(fragments ...string) *redisdb.Script, body string, behind ..
 	return Script{untold: of(false), told: sync.OnceValue(func() *redisdb.Script { return of(true) })}
 }
 
-// replicated returns a kind of script that is redisdb.Script.Replicated.
+// replicated returns a kind whose scripts are Replicated (see redisdb.Script).
 func replicated(kind func(fragments ...string) *redisdb.Script) func(fragments ...string) *redisdb.Script {
 	return func(fragments ...string) *redisdb.Script { return kind(fragments...).Replicated() }
 }
 
-// Told returns all scripts in the form for gateways with an outcome feed, for a linter to read.
+// Told returns all scripts in the form for gateways with an outcome feed, for the linter.
 func Told() (all []*redisdb.Script) {
 	for _, s := range []Script{Open, Done, Back, Park, Due, Reclaim, LookEnd, Unask, Shelve, Withdraw, Discard, Resolve, Expire, Replace, Unreadable, Aside} {
 		all = append(all, s.For(true))
@@ -102,7 +108,7 @@ func Told() (all []*redisdb.Script) {
 	return all
 }
 
-// What an attempt does to its job.
+// Scripts of an attempt.
 var (
 	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes"), lua("brakes_ask"))
 	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
@@ -110,14 +116,14 @@ var (
 	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
 )
 
-// What becomes of jobs whose time has come, or whose worker died.
+// Scripts for jobs whose time has come or whose worker died.
 var (
 	Due     = both(redisdb.NewScript, "due", OutageLua)
 	Reclaim = both(redisdb.NewScript, "reclaim")
 	Settle  = redisdb.NewScript(redisdb.NowLua, Lua, lua("settle"))
 )
 
-// What look-ups do to pending jobs: those whose outcome is in doubt.
+// Scripts of look-ups, for pending jobs, whose outcome is in doubt.
 var (
 	LookClaim = redisdb.NewScript(redisdb.NowLua, Lua, redisdb.AliveLua, lua("look_claim"))
 	LookEnd   = both(replicated(redisdb.NewScript), "look_end", OutageLua, redisdb.AliveLua)
@@ -125,7 +131,7 @@ var (
 	Unask     = both(redisdb.NewScript, "unask")
 )
 
-// What people do to jobs and batches. Readmit takes parked jobs in again.
+// Scripts of operators' actions on jobs and batches. Readmit admits parked jobs again.
 var (
 	Stop     = redisdb.NewSwitchScript(redisdb.NowLua, lua("stop"))
 	Approve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("approve"))
@@ -140,7 +146,7 @@ var (
 	Retell   = redisdb.NewScript(redisdb.NowLua, lua("retell")).Replicated()
 )
 
-// What is told of a gateway's brakes, and what a person does to them.
+// Scripts that read and set a gateway's brakes.
 var (
 	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_tell"))
 	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_look"))
@@ -148,35 +154,37 @@ var (
 	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("request"), lua("brakes_lift"))
 )
 
-// What waits until a second person has approved it.
+// Scripts for acts that need a second person's approval.
 var (
 	RequestAsk    = redisdb.NewActScript(redisdb.NowLua, lua("request"), lua("request_ask"))
 	RequestDecide = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("request"), lua("request_decide"))
 	RequestCarry  = redisdb.NewScript(redisdb.NowLua, lua("request"), lua("request_carry")).Replicated()
 )
 
-// What is parked without having been a job, or whose record is damaged.
+// Scripts that park foreign tasks and jobs with a damaged record.
 var (
 	Unreadable = both(redisdb.NewScript, "unreadable")
 	Aside      = both(redisdb.NewScript, "aside")
 )
 
-// Accept returns the script that takes in new jobs by an admission check: a fragment that defines bucket_load, bucket_take and their like. It
-// keeps its answer. feed: of a gateway with an outcome feed. flows: of one whose room is shared among flows.
+// Accept returns the script that admits new jobs with an admission check: a fragment that defines bucket_load,
+// bucket_take and so on. The script is cached. feed selects the form for gateways with an outcome feed, flows
+// the form for gateways whose room is shared among flows.
 func Accept(bucket string, feed, flows bool) *redisdb.Script {
 	return accepts.of(check{bucket, feed, flows}, func() *redisdb.Script {
 		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), lua("forms"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
 	})
 }
 
-// Readmit returns the script that takes parked jobs in again by an admission check, as Accept.
+// Readmit returns the script that admits parked jobs again, like Accept.
 func Readmit(bucket string, flows bool) *redisdb.Script {
 	return readmits.of(check{bucket, false, flows}, func() *redisdb.Script {
 		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), share(flows), lua("readmit"))
 	})
 }
 
-// share is share.lua, or, of a gateway without flows, what stands for it: its functions would be made anew at each call.
+// share returns share.lua, or stubs for a gateway without flows, because Redis would define its functions again
+// at each call.
 func share(flows bool) string {
 	if flows {
 		return ShareLua
@@ -192,7 +200,8 @@ type check struct {
 	feed, flows bool
 }
 
-// perCheck is a script that is composed once for each admission check: there are a handful of those, and maybe thousands of gateways.
+// perCheck caches a script composed for each admission check: there are few checks, but maybe thousands of
+// gateways.
 type perCheck struct{ made sync.Map }
 
 func (p *perCheck) of(by check, compose func() *redisdb.Script) *redisdb.Script {
