@@ -14,7 +14,7 @@ import (
 	"spillway/internal/outcome"
 )
 
-// errNoToken has a job go back to the queue uncalled.
+// errNoToken makes a job go back to the queue uncalled.
 var errNoToken = fmt.Errorf("there is no access token: %w", job.ErrLocal)
 
 func granting(o config.OAuth2) gateway.OAuth2 {
@@ -25,7 +25,7 @@ func granting(o config.OAuth2) gateway.OAuth2 {
 		InBody: o.Auth == config.AuthBody}
 }
 
-// keeper returns what keeps the access token of a gateway; nil where its calls carry none.
+// keeper returns the keeper of a gateway's access token; nil if its calls carry none.
 func (u *unit) keeper(g config.Gateway, how gateway.Config) (*access.Keeper, error) {
 	if !g.Request.OAuth2.On {
 		return nil, nil
@@ -42,10 +42,10 @@ func (u *unit) keeper(g config.Gateway, how gateway.Config) (*access.Keeper, err
 	}), nil
 }
 
-// fetcher is a token endpoint as the keeper of tokens sees it.
+// fetcher requests tokens from a token endpoint for an access.Keeper.
 type fetcher struct {
 	endpoint *gateway.Tokens
-	most     time.Duration // the longest wait that an answer can ask for
+	most     time.Duration // the longest pause that an answer can ask for
 }
 
 func (f fetcher) fetch(ctx context.Context) (access.Answer, error) {

@@ -9,10 +9,11 @@ import (
 	"spillway/internal/job"
 )
 
-// againEvery is how often jobs parked as exhausted are looked for whose time to go in by themselves has come.
+// againEvery is how often jobs parked as exhausted are checked for automatic replay.
 const againEvery = 2 * time.Second
 
-// recoverDue takes jobs parked as exhausted in again when the gateway is well, where the configuration says so.
+// recoverDue replays jobs parked as exhausted that are due for it, if this is configured and the gateway is
+// healthy.
 func (u *unit) recoverDue(ctx context.Context) time.Duration {
 	if u.now().cfg.Exhausted == config.ReplayRecovery {
 		if err := u.recoverOnce(ctx); err != nil {
@@ -22,7 +23,8 @@ func (u *unit) recoverDue(ctx context.Context) time.Duration {
 	return againEvery
 }
 
-// recoverOnce takes in what is due and finds room. Any number of processes may do it at once: the script takes each job once.
+// recoverOnce replays the due jobs that find room. Any number of processes may run it at once: the script takes
+// each job only once.
 func (u *unit) recoverOnce(ctx context.Context) error {
 	s := u.now()
 	now, err := s.books.Look(ctx)
@@ -53,7 +55,7 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	return err
 }
 
-// well says that nothing keeps the gateway's calls back, not even that one of them goes first.
+// well reports whether nothing holds the gateway's calls back, not even a pending probe.
 func (u *unit) well(ctx context.Context) (bool, error) {
 	s, err := Hold(ctx, u.redis, u.now().cfg)
 	return err == nil && !s.Paused && s.HeldUntil.IsZero() && !s.Probing && !s.Circuit, err

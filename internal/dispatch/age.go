@@ -14,26 +14,27 @@ import (
 	"spillway/internal/ledger"
 )
 
-// rememberEvery is how often this machine writes down what it has seen of Redis's data: as much as a crash may make it forget.
+// rememberEvery is how often this machine saves what it has seen of Redis's data: as much as a crash may lose.
 const rememberEvery = 5 * time.Second
 
-// complainEvery is how often the log says that the age of a gateway's data can't be looked at: pulses try at least once a second.
+// complainEvery is how often an unreadable age of a gateway's data is logged. Pulses try at least once a
+// second.
 const complainEvery = time.Minute
 
-// watch returns the watch over the age of a gateway's data.
+// watch returns the watch on the age of a gateway's data.
 func watch(g config.Gateway, t tools) *incarnation.Watch {
 	return incarnation.NewWatch(t.redis, incarnation.Params{Gateway: g.Name, Past: t.past, Clock: clock.Real{},
 		Metrics: t.ages, Log: t.log})
 }
 
-// hears is who hears what the books do by the way.
+// hears holds callbacks of the books.
 type hears struct {
-	ended     func(taskID string) // a task was taken out of the queue's hands
-	exhausted func(id string)     // a job was parked, its attempts being used up
-	aside     func(id string)     // a job was parked as unreadable, its record being damaged
+	ended     func(taskID string) // a task was removed from the queue
+	exhausted func(id string)     // a job without attempts left was parked
+	aside     func(id string)     // a job with a damaged record was parked as unreadable
 }
 
-// watchedBooks returns books that open no attempt in data that is not what the watch has seen.
+// watchedBooks returns books that open no attempt in data other than what the watch has seen.
 func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, seen *ledger.Counted, h hears) *ledger.Books {
 	cfg := bookkeeping(c, g)
 	cfg.Counted = seen
@@ -58,8 +59,8 @@ func (d *Dispatcher) recall() map[string]incarnation.Memory {
 	return seen
 }
 
-// meet compares each gateway's data with what was seen of it. It is an error if no gateway is left that may be called;
-// else those whose data is an old snapshot are held, and the others served.
+// meet compares each gateway's data with what was seen of it. Gateways whose data is an old snapshot are held,
+// and the others are served. It returns an error if no gateway is left that may be called.
 func (d *Dispatcher) meet(ctx context.Context) error {
 	held, ill := 0, 0
 	var ailing error
@@ -86,7 +87,8 @@ func (d *Dispatcher) meet(ctx context.Context) error {
 	return nil
 }
 
-// meet compares the gateway's data with what was seen of it, or takes an operator's word that it was restored.
+// meet compares the gateway's data with what was seen of it. restored is the operator's confirmation that Redis
+// was restored.
 func (u *unit) meet(ctx context.Context, restored bool) error {
 	if restored {
 		return u.settle(ctx)
@@ -94,10 +96,10 @@ func (u *unit) meet(ctx context.Context, restored bool) error {
 	return u.data.Meet(ctx)
 }
 
-// settle takes an operator's word that Redis was restored.
+// settle applies the operator's confirmation that Redis was restored.
 func (u *unit) settle(ctx context.Context) error {
 	confirmed, err := u.data.Confirm(ctx)
-	u.confirmed = u.confirmed || confirmed // a try whose answer was lost counts
+	u.confirmed = u.confirmed || confirmed // a try whose reply was lost counts
 	switch {
 	case err != nil:
 	case u.confirmed:
@@ -108,7 +110,8 @@ func (u *unit) settle(ctx context.Context) error {
 	return err
 }
 
-// Ready says why a gateway is not called although it could be: its data is an old snapshot, or of a newer format. Nil if there is none.
+// Ready returns why a gateway is held although it could be called: its data is an old snapshot, or in a newer
+// format. It returns nil if there is no such gateway.
 func (d *Dispatcher) Ready() error {
 	units := d.units()
 	all := make([]*incarnation.Watch, len(units))
@@ -124,7 +127,8 @@ func (d *Dispatcher) Ready() error {
 	return nil
 }
 
-// age takes in what a pulse found out of the data's age. Slots that were reserved before a doubt are given back.
+// age applies what a pulse found out about the data's age. If it is in doubt, slots reserved earlier are given
+// back.
 func (u *unit) age(ctx context.Context, alive int64) {
 	if err := u.data.Felt(ctx, alive); err != nil && time.Since(u.unread) > complainEvery {
 		u.unread = time.Now()
@@ -135,7 +139,7 @@ func (u *unit) age(ctx context.Context, alive int64) {
 	}
 }
 
-// remember writes down now and then, and at the end, what was seen.
+// remember saves what was seen, periodically and at the end.
 func (d *Dispatcher) remember(ctx context.Context) {
 	for await(ctx, rememberEvery) {
 		d.keep()
@@ -143,7 +147,7 @@ func (d *Dispatcher) remember(ctx context.Context) {
 	d.keep()
 }
 
-// keep writes down what was seen. That it can't is said once: the log is no better for it every few seconds.
+// keep saves what was seen. It logs a failure only once, not every few seconds.
 func (d *Dispatcher) keep() {
 	if d.state == nil {
 		return

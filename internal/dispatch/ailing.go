@@ -10,10 +10,11 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// mendEvery is how often a gateway that could not be served at the start is tried again.
+// mendEvery is how often a gateway that could not be served at the start is retried.
 const mendEvery = 2 * time.Second
 
-// ails notes that a gateway can't be served, since a key that it has one of is damaged, and says whether that is so. The others are served.
+// ails marks a gateway as not served if err means that one of its keys is damaged, and reports whether it does.
+// The other gateways are served.
 func (u *unit) ails(ctx context.Context, err error) bool {
 	_, damaged := errors.AsType[*redisdb.DamagedError](err)
 	if damaged {
@@ -24,7 +25,7 @@ func (u *unit) ails(ctx context.Context, err error) bool {
 	return damaged
 }
 
-// awaitMending serves a gateway as soon as its keys are what they should be.
+// awaitMending serves a gateway once its keys are repaired.
 func (d *Dispatcher) awaitMending(ctx context.Context, u *unit) {
 	for await(ctx, mendEvery) {
 		if u.meet(ctx, u.restored) != nil || d.look(ctx, []*unit{u}, ledger.Slow{}) != nil || u.blind != nil {
@@ -37,7 +38,7 @@ func (d *Dispatcher) awaitMending(ctx context.Context, u *unit) {
 	}
 }
 
-// setAside says that a job was parked whose record is damaged.
+// setAside logs that a job with a damaged record was parked.
 func (u *unit) setAside(id string) {
 	u.log.Error("parked", "job", id, "reason", job.Unreadable, "error", "something else wrote into its record in Redis",
 		"hint", "dispatcher dlq show "+id+" says where that is now: look the job up at the gateway, then dispatcher dlq resolve")

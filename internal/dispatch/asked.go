@@ -12,9 +12,9 @@ import (
 	"spillway/internal/ledger"
 )
 
-// tell lets the pacer know what a look-up says of the gateway. That it asks to be left alone holds for everybody, unless look-ups have limits of their own. Any other
-// trouble of theirs says nothing of calls: counted as an outage of its own, it would cost jobs attempts. But where the look-up was sent ahead after a hold and was
-// answered, that ends the hold.
+// tell tells the pacer what a look-up says about the gateway. A request to wait applies to all calls, unless
+// look-ups have limits of their own. Other trouble of a look-up says nothing about calls: counted as an outage,
+// it would cost jobs attempts. A look-up sent as the probe after a hold ends the hold if it was answered.
 func (l *lookUp) tell(ctx context.Context, res job.Result, f job.Finding) {
 	waits := f.Limited || f.Wait > 0 && f.Status == http.StatusServiceUnavailable
 	fail := job.Failure{Kind: job.Wait, For: f.Wait, Job: l.look.Job.ID, Slot: l.slot.At, Took: res.Took, Written: res.Stage != job.NotSent, Why: "a look-up: " + said(res)}
@@ -35,7 +35,7 @@ func (l *lookUp) tell(ctx context.Context, res job.Result, f job.Finding) {
 	}
 }
 
-// said says what a look-up met, without anything of the answer.
+// said describes the result of a look-up without quoting the answer.
 func said(res job.Result) string {
 	if res.Status > 0 {
 		return fmt.Sprintf("HTTP %d", res.Status)
@@ -43,7 +43,7 @@ func said(res job.Result) string {
 	return "no answer"
 }
 
-// end writes down what the look-up came to, and when the next one is due.
+// end records the result of the look-up and when the next one is due.
 func (l *lookUp) end(ctx context.Context, f job.Finding, made bool) {
 	schedule := l.s.asks.For(l.look).Schedule
 	e := ledger.LookEnd{Finding: f, At: l.at, Took: l.took, Next: -1, Unmade: !made}
@@ -80,14 +80,14 @@ func (l *lookUp) end(ctx context.Context, f job.Finding, made bool) {
 	}
 }
 
-// backOff is how long a look-up waits that failed, after so many that did.
+// backOff returns the back-off after so many failed look-ups.
 func backOff(failed int) time.Duration {
 	const most = 10 // doublings: more than lastRetry
 	return min(firstRetry<<min(failed, most), lastRetry)
 }
 
-// write writes the end of the look-up down, for as long as it takes, or until its claim has run out: then it is made again. It returns what became of the job;
-// empty if nobody knows.
+// write records the end of the look-up. It retries until its claim has expired; then the look-up is made again.
+// It returns what became of the job; empty if unknown.
 func (l *lookUp) write(ctx context.Context, e ledger.LookEnd) string {
 	for wait := firstWrite; ; wait = min(2*wait, lastWrite) {
 		came, err := l.s.books.EndLook(ctx, l.look, e)
@@ -106,7 +106,7 @@ const (
 	lastWrite  = 2 * time.Second
 )
 
-// verdictFailed is what the metrics call a look-up that says nothing.
+// verdictFailed is the metrics' name for a failed look-up.
 const verdictFailed = "failed"
 
 // lookMetrics counts look-ups.
@@ -121,7 +121,7 @@ func newLookMetrics(reg prometheus.Registerer) lookMetrics {
 	return m
 }
 
-// begin has the counts of a gateway at zero.
+// begin sets the counts of a gateway to zero.
 func (m lookMetrics) begin(gateway string) {
 	for _, v := range job.LookVerdicts() {
 		m.looks.WithLabelValues(gateway, string(v))

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	looksAtOnce = 256              // look-ups of one gateway that a process has under way at most
-	askLook     = 20 * time.Second // how often pending jobs are looked at, however far their next look-ups are: the others see by it that somebody asks
-	askRest     = time.Second      // until it is tried again where no look-up may be made
-	slotWithin  = 2 * time.Second  // how long a look-up waits for its slot before it is claimed
-	pageWithin  = time.Minute      // how much longer one may take that goes through the pages of a list
-	firstRetry  = time.Second      // the back-off of look-ups that fail: it doubles
+	looksAtOnce = 256              // most look-ups of one gateway in flight in a process
+	askLook     = 20 * time.Second // how often pending jobs are checked, however far off their next look-ups are; it shows other processes that look-ups are made
+	askRest     = time.Second      // pause if no look-up may be made
+	slotWithin  = 2 * time.Second  // how long a look-up waits for its slot before it claims
+	pageWithin  = time.Minute      // additional time for a look-up with several pages
+	firstRetry  = time.Second      // the first back-off of failing look-ups; it doubles
 	lastRetry   = 10 * time.Minute
 )
 
-// askers is what the look-ups of one gateway have under way in this process.
+// askers counts the look-ups of one gateway in flight in this process.
 type askers struct {
 	mu       sync.Mutex
-	reaching int // those that have claimed nothing yet
+	reaching int // without a claim so far
 	at       int // all
 }
 
-// more lets so many look-ups begin, or as many as may.
+// more starts up to n look-ups, as far as the maximum allows, and returns how many.
 func (a *askers) more(n int) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,7 +41,7 @@ func (a *askers) more(n int) int {
 	return n
 }
 
-// reached notes that one has its claim, or got none.
+// reached records that a look-up has its claim, or got none.
 func (a *askers) reached() { a.add(-1, 0) }
 func (a *askers) over()    { a.add(0, -1) }
 
@@ -51,7 +51,8 @@ func (a *askers) add(reaching, at int) {
 	a.reaching, a.at = a.reaching+reaching, a.at+at
 }
 
-// ask begins the look-ups that are due and may be made, and returns when there may be more. Where the file has no look-up any more, pending jobs are parked.
+// ask starts the look-ups that are due and allowed, and returns when there may be more. If look-ups are no
+// longer configured, it parks pending jobs.
 func (u *unit) ask(ctx context.Context) time.Duration {
 	s := u.now()
 	if s.asks == nil {
@@ -69,7 +70,7 @@ func (u *unit) ask(ctx context.Context) time.Duration {
 		u.loops.Go(func() { u.askOne(ctx, s) })
 	}
 	switch {
-	case n > 0: // each of them says when it has its claim
+	case n > 0: // each of them calls again when it has its claim
 		return askRest
 	case next < 0:
 		return -1
@@ -77,7 +78,7 @@ func (u *unit) ask(ctx context.Context) time.Duration {
 	return min(max(next, time.Millisecond), askLook)
 }
 
-// unask parks pending jobs after which nobody asks any more.
+// unask parks pending jobs for which no process makes look-ups any more.
 func (u *unit) unask(ctx context.Context, s *set) time.Duration {
 	const why = "it may have been charged, and the configuration has no look-up for its gateway any more"
 	parked, next, err := s.books.Unask(ctx, why)
@@ -94,14 +95,15 @@ func (u *unit) unask(ctx context.Context, s *set) time.Duration {
 	return next
 }
 
-// askLimits are the limits of look-ups that hold now: their own, and while jobs wait their share of the gateway's.
+// askLimits returns the limits on look-ups currently in force: their own and, while jobs wait, their share of
+// the gateway's.
 func (u *unit) askLimits(s *set) (all []ledger.AskLimit) {
 	u.pacing.Lock()
 	limits := u.kept.Limits
 	u.pacing.Unlock()
 	for _, l := range limits {
 		n, window := float64(l.N)*s.asks.Share, l.Window
-		if n < 1 { // one of them in a longer window
+		if n < 1 { // one in a longer window instead
 			n, window = 1, time.Duration(float64(window)/n)
 		}
 		all = append(all, ledger.AskLimit{Limit: job.Limit{N: int64(n), Window: window}, WhileQueued: true})
@@ -112,7 +114,7 @@ func (u *unit) askLimits(s *set) (all []ledger.AskLimit) {
 	return all
 }
 
-// lookUp is one look-up under way.
+// lookUp is one look-up in flight.
 type lookUp struct {
 	u     *unit
 	s     *set
@@ -120,11 +122,11 @@ type lookUp struct {
 	look  job.Look
 	slot  job.Slot
 	at    time.Time     // when its request was written
-	took  time.Duration // how long it was under way
-	until time.Time     // by then nobody else makes it
+	took  time.Duration // its duration
+	until time.Time     // no other process makes it before
 }
 
-// askOne takes a slot, and then claims a look-up that is due, and makes it: so nothing is claimed that has to wait.
+// askOne takes a slot, then claims a due look-up and makes it. In this order, no claimed look-up has to wait.
 func (u *unit) askOne(ctx context.Context, s *set) {
 	defer u.asker.nudge() // there is room for another one
 	defer u.askers.over()
@@ -159,14 +161,15 @@ func (l *lookUp) begin(ctx context.Context) bool {
 	if err != nil {
 		l.u.complain(ctx, "a look-up not made", err)
 	}
-	if claimed { // its payload can't be opened as this process is configured: it has failed, so that a person hears of it
+	if claimed { // this process's configuration can't open its payload: it counts as failed, so that an operator hears of it
 		l.look = look
 		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: sealedWait})
 	}
 	return false
 }
 
-// inLane takes a permit of the job's lane for the look-up. Where there is none it gives the slot back, and returns how long it is until there is one.
+// inLane takes a permit of the job's lane for the look-up. Without one it gives the slot back and returns how
+// long until there is one.
 func (l *lookUp) inLane(ctx context.Context) time.Duration {
 	ctx = context.WithoutCancel(ctx)
 	slot, wait, err := l.pacer.Ask(ctx, l.slot, l.look.Job.Lane)
@@ -183,7 +186,7 @@ func (l *lookUp) inLane(ctx context.Context) time.Duration {
 // sealedWait is how long a pending job waits whose payload can't be opened here.
 const sealedWait = time.Minute
 
-// claim is a claim that holds for as long as the look-up can take from now on.
+// claim returns a claim that lasts as long as the look-up can take from now on.
 func (l *lookUp) claim(owner, page string) ledger.Claim {
 	now := time.Now()
 	long := max(l.pacer.Due(l.slot).Sub(now), 0) + l.s.cfg.Request.Timeout + claimMargin
@@ -194,10 +197,10 @@ func (l *lookUp) claim(owner, page string) ledger.Claim {
 	return ledger.Claim{Owner: owner, Page: page, For: long, Limits: l.u.askLimits(l.s)}
 }
 
-// claimMargin is how much longer a claim holds than its look-up may take.
+// claimMargin is how much longer a claim lasts than its look-up may take.
 const claimMargin = 10 * time.Second
 
-// take waits for a slot, for as long as that is worth while.
+// take waits for an access token and a slot, for at most slotWithin.
 func (l *lookUp) take(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, slotWithin)
 	defer cancel()
@@ -209,7 +212,8 @@ func (l *lookUp) take(ctx context.Context) bool {
 	return err == nil
 }
 
-// make makes the look-up, page by page. made is false if nothing of it was sent, by no fault of the gateway's.
+// make makes the look-up, page by page. made is false if nothing was sent, for a reason that is not the
+// gateway's.
 func (l *lookUp) make(ctx context.Context) (f job.Finding, made bool) {
 	q, page := l.s.asks.For(l.look), ""
 	if !q.any() {
@@ -229,7 +233,7 @@ func (l *lookUp) make(ctx context.Context) (f job.Finding, made bool) {
 	}
 }
 
-// goOn takes a slot for the next page, and claims the look-up for longer. It is false if that came too late.
+// goOn takes a slot for the next page and extends the claim. It returns false if that was too late.
 func (l *lookUp) goOn(ctx context.Context) bool {
 	for until := l.until; time.Now().Before(until) && l.u.ctx.Err() == nil; {
 		if !l.take(ctx) {
@@ -250,7 +254,7 @@ func (l *lookUp) goOn(ctx context.Context) bool {
 	return false
 }
 
-// request makes one request at its slot, and deals with what it says of the gateway.
+// request makes one request at its slot, and applies what it says about the gateway.
 func (l *lookUp) request(ctx context.Context, q query, page string) (f job.Finding, made bool) {
 	res := l.send(ctx, q, page)
 	if res.Late || res.Renewed || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) {
@@ -275,7 +279,7 @@ func (l *lookUp) request(ctx context.Context, q query, page string) (f job.Findi
 	return f, true
 }
 
-// send writes a request at its slot, with an access token where the gateway wants one.
+// send writes a request at its slot, with an access token if the gateway wants one.
 func (l *lookUp) send(ctx context.Context, q query, page string) job.Result {
 	r := job.LookRequest{Look: l.look, Key: l.look.Key(), Page: page, Due: l.pacer.Due(l.slot),
 		TooLate: func(now time.Time) bool { return l.pacer.TooLate(l.slot, now) },

@@ -6,15 +6,17 @@ import (
 	"sync"
 )
 
-// ballast is memory that nobody ever touches, so that the system never gives it. Go collects its garbage when there is as much of it as of what
-// is in use, which is a few MiB in a dispatcher: with much to do that is fifteen times a second, for a fifth of the process's work. This counts as in use. So
-// there may be ballastSize more of garbage, however much there is of the rest: a factor (GOGC) would multiply what large payloads take.
+// ballast is memory that is never touched, so the system never provides it. Go collects garbage when there is
+// as much of it as of live memory, and a dispatcher has only a few MiB live: under load that would be fifteen
+// collections a second, a fifth of the process's work. The ballast counts as live and allows ballastSize more
+// garbage. A higher GOGC would instead multiply the memory that large payloads take.
 var ballast = sync.OnceValue(func() []byte { return make([]byte, ballastSize) })
 
 const ballastSize = 32 << 20 // bytes
 
-// boundGarbage says how much garbage there may be beside what serves so many gateways: as much, and of more than wholeGarbage gateways a smaller share, as what
-// serves thousands takes 300 MB. $GOGC and $GOMEMLIMIT come before it.
+// boundGarbage sets how much garbage is allowed, relative to live memory: as much as is live, and a smaller
+// share above wholeGarbage gateways, since serving thousands takes 300 MB. $GOGC and $GOMEMLIMIT take
+// precedence.
 func boundGarbage(gateways int) {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetGCPercent(garbage(gateways))
@@ -26,7 +28,7 @@ const (
 	leastGarbage = 50   // percent
 )
 
-// garbage is how much garbage there may be, in percent of what is in use.
+// garbage returns the allowed garbage, in percent of live memory.
 func garbage(gateways int) int {
 	return max(leastGarbage, 100*wholeGarbage/max(gateways, wholeGarbage))
 }

@@ -13,22 +13,23 @@ import (
 	"spillway/internal/record"
 )
 
-// BatchGlance is what one gateway knows of a batch.
+// BatchGlance is a snapshot of a batch at one gateway.
 type BatchGlance struct {
 	record.Batch
 	Now time.Time // on Redis's clock
-	// ETA is when the last of its jobs that go by themselves will have been called, counting on all that waits at the gateway going
-	// first; negative when nobody can say, as Stopped does then.
+	// ETA is when the last of its jobs that continue by themselves will have been called, assuming that
+	// everything waiting at the gateway goes first. It is negative if unknown; Stopped then says why.
 	ETA time.Duration
-	// FromNow is ETA; or, where no dispatcher has ever served the gateway, what it will be if one begins now.
+	// FromNow is ETA, or what ETA would be if a dispatcher started now, if none has ever served the gateway.
 	FromNow time.Duration
-	// NextLook is when the outcome of one of its jobs is asked for next; zero if nobody can say, and in lists.
+	// NextLook is when the next look-up of one of its jobs is due; zero if unknown, and in lists.
 	NextLook time.Time
-	// Stopped says why nobody can say: the batch is paused or cancelled, or the gateway's Glance.Stopped. Empty where ETA is known.
+	// Stopped says why ETA is unknown: the batch is paused or cancelled, or the gateway's Glance.Stopped. It is
+	// empty if ETA is known.
 	Stopped string
 }
 
-// LookBatch returns a gateway's glance of a batch; ok is false if it knows none of that name.
+// LookBatch returns a snapshot of a batch at a gateway. ok is false if the gateway knows no such batch.
 func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, name string) (v BatchGlance, ok bool, err error) {
 	b, ok, err := Books(c, g).Batch(ctx, name)
 	if err != nil || !ok {
@@ -44,24 +45,26 @@ func LookBatch(ctx context.Context, c redis.UniversalClient, g config.Gateway, n
 	return v, ok, err
 }
 
-// BatchLooker glances at batches of one gateway, and looks at the gateway once for all of them. It is for one goroutine.
+// BatchLooker takes snapshots of batches at one gateway, and reads the gateway's state only once. It is for use
+// by one goroutine.
 type BatchLooker struct {
 	c       redis.UniversalClient
 	g       config.Gateway
 	books   *ledger.Books
 	gateway Glance
-	// begun is the gateway as it will be if a dispatcher begins now, where none has ever served it; nil until somebody asks.
+	// begun is the gateway as it would be if a dispatcher started now, for one that was never served; nil until
+	// needed.
 	begun *Glance
-	due   map[job.State]time.Time // the last moments that were asked for
+	due   map[job.State]time.Time // cached results of LastDue
 }
 
-// NewBatchLooker looks at a gateway.
+// NewBatchLooker reads a gateway's state.
 func NewBatchLooker(ctx context.Context, c redis.UniversalClient, g config.Gateway) (*BatchLooker, error) {
 	gateway, err := Look(ctx, c, g)
 	return &BatchLooker{c: c, g: g, books: Books(c, g), gateway: gateway, due: map[job.State]time.Time{}}, err
 }
 
-// Glance returns the glance of a batch with these books.
+// Glance returns a snapshot of the batch with these totals.
 func (l *BatchLooker) Glance(ctx context.Context, b record.Batch) (v BatchGlance, err error) {
 	v = BatchGlance{Batch: b, Now: l.gateway.Now}
 	if v.ETA, err = l.eta(ctx, b, l.gateway); err != nil {
@@ -77,7 +80,7 @@ func (l *BatchLooker) Glance(ctx context.Context, b record.Batch) (v BatchGlance
 	return v, err
 }
 
-// fromNow is the ETA of a batch if a dispatcher begins now.
+// fromNow returns the ETA of a batch if a dispatcher started now.
 func (l *BatchLooker) fromNow(ctx context.Context, b record.Batch) (time.Duration, error) {
 	if l.begun == nil {
 		begun := l.gateway
@@ -91,7 +94,8 @@ func (l *BatchLooker) fromNow(ctx context.Context, b record.Batch) (time.Duratio
 	return l.eta(ctx, b, *l.begun)
 }
 
-// UnlookedBatch returns the glance of a batch without a look at its gateway; known is false where nobody can say the ETA without one.
+// UnlookedBatch returns a snapshot of a batch without reading its gateway's state. known is false if the ETA
+// requires it.
 func UnlookedBatch(g config.Gateway, b record.Batch) (v BatchGlance, known bool) {
 	v.Batch = b
 	if v.ETA, known = etaByBooks(g, b); v.ETA < 0 {
@@ -123,7 +127,7 @@ func jobsIn(b record.Batch, places ...record.Place) (n int64) {
 	return n
 }
 
-// goingJobs is how many jobs of a batch go by themselves.
+// goingJobs returns how many jobs of a batch continue by themselves.
 func goingJobs(g config.Gateway, b record.Batch) int64 {
 	n := jobsIn(b, record.Place{State: job.Queued}, record.Place{State: job.InFlight}, record.Place{State: job.Scheduled}, record.Place{State: job.Retrying})
 	if g.Replay == config.ReplayAuto {
@@ -132,7 +136,7 @@ func goingJobs(g config.Gateway, b record.Batch) int64 {
 	return n
 }
 
-// etaByBooks returns a batch's ETA where its books alone say it.
+// etaByBooks returns a batch's ETA if it follows from its totals alone.
 func etaByBooks(g config.Gateway, b record.Batch) (left time.Duration, known bool) {
 	stopped := !b.Paused.IsZero() || !b.Cancelled.IsZero() || !b.Awaits.Since.IsZero()
 	going, asked := goingJobs(g, b), jobsIn(b, record.Place{State: job.Pending})
@@ -150,7 +154,8 @@ func (l *BatchLooker) eta(ctx context.Context, b record.Batch, gateway Glance) (
 		return left, nil
 	}
 	left := gateway.ETA
-	// The moments for which its jobs wait, be it for their next look-up; those of other batches may wait for a much later one.
+	// Count the times for which its jobs wait, including the next look-up. Jobs of other batches may wait for a
+	// much later time.
 	for _, state := range []job.State{job.Scheduled, job.Retrying, job.Pending} {
 		if left < 0 || jobsIn(b, record.Place{State: state}) == 0 {
 			continue

@@ -1,5 +1,6 @@
-// Package dispatch wires the steps together for the gateways of a configuration: the books and the door that both
-// programs use, and the running dispatcher. It decides nothing; who may call whom is drawn in gateway.go.
+// Package dispatch wires the steps together for the gateways of a configuration. It has the books and the door
+// that both programs use, and the running dispatcher. It makes no decisions of its own. gateway.go shows who
+// calls whom.
 package dispatch
 
 import (
@@ -60,8 +61,8 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 	return cfg
 }
 
-// asks says when a gateway is first asked what came of a call in doubt, whatever route its job takes: the earliest of all. A job whose route can't be asked for
-// is parked then.
+// asks returns when the first look-up is made after a call in doubt, for any route: the earliest time of all. A
+// job whose route has no look-up is parked then.
 func asks(g config.Gateway) (a job.Asks) {
 	for _, as := range g.Ways() {
 		of := asksOf(as)
@@ -70,7 +71,7 @@ func asks(g config.Gateway) (a job.Asks) {
 	return a
 }
 
-// sooner returns the shorter of two times, of which zero is never.
+// sooner returns the shorter of two times; zero means never.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -88,13 +89,13 @@ func asksOf(as config.Gateway) (a job.Asks) {
 	return a
 }
 
-// routeAsks is asksOf for each route, by its name; nil where the gateway has none.
+// routeAsks is asksOf for each route, by name; nil if the gateway has none.
 func routeAsks(g config.Gateway) map[string]job.Asks { return byRoute(g, asksOf) }
 
-// routeSent is sent for each route, by its name; nil where the gateway has none.
+// routeSent is sent for each route, by name; nil if the gateway has none.
 func routeSent(g config.Gateway) map[string]string { return byRoute(g, sent) }
 
-// byRoute returns something of each route, by its name; nil where the gateway has none.
+// byRoute returns a value for each route, by name; nil if the gateway has none.
 func byRoute[T any](g config.Gateway, of func(config.Gateway) T) map[string]T {
 	if len(g.Routes) == 0 {
 		return nil
@@ -107,7 +108,8 @@ func byRoute[T any](g config.Gateway, of func(config.Gateway) T) map[string]T {
 	return all
 }
 
-// sent is the digest of what a gateway's calls are made of: while one of a job's may have charged, no other one is made of something else.
+// sent returns the digest of how a gateway's calls are formed. While a call of a job may have charged, a call
+// with another digest is not made.
 func sent(g config.Gateway) string {
 	q := g.Request
 	return gateway.Config{URL: q.URL.Reveal(), Method: q.Method, Encoding: q.Encoding, Key: q.Key, JobHeaders: jobHeaders(q), Strip: q.Strip}.Digest()
@@ -120,12 +122,12 @@ func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 	return s
 }
 
-// Rules say which of a gateway's parked jobs may be sent again, at a moment on Redis's clock.
+// Rules returns which of a gateway's parked jobs may be sent again, at a time on Redis's clock.
 func Rules(g config.Gateway, now time.Time) deadletter.Rules {
 	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Asks: asksOf(g.Own()), RouteAsks: routeAsks(g), Now: now, Money: Money(g.Amount)}
 }
 
-// Box returns what seals and opens the payloads of a gateway; nil where the configuration has no encryption.
+// Box returns the box that seals and opens a gateway's payloads; nil if no encryption is configured.
 func Box(g config.Gateway) *seal.Box {
 	if g.Encryption == nil {
 		return nil
@@ -139,10 +141,11 @@ func Box(g config.Gateway) *seal.Box {
 
 func digest(payload []byte) string { return producer.Digest(payload) }
 
-// MaxCost is the largest cost that a job of this gateway may have: every limit of admission, of leak, of a lane and of any route can grant it.
+// MaxCost returns the largest cost that a job of this gateway may have: every limit of admission, leak, lanes
+// and routes can grant it.
 func MaxCost(g config.Gateway) int64 {
 	most := int64(math.MaxInt64)
-	if a, err := newAlgorithm(g.Admission); err == nil { // else the books say what is wrong with each job that is to come in
+	if a, err := newAlgorithm(g.Admission); err == nil { // or else the books report it for each job to be admitted
 		most = a.MaxCost()
 	}
 	limits := slices.Clone(g.Leak.Limits)
@@ -158,11 +161,12 @@ func MaxCost(g config.Gateway) int64 {
 	return most
 }
 
-// Door returns the way in to every gateway of a configuration. patience is how long to go on while Redis is away.
+// Door returns the door to every gateway of a configuration. patience is how long to retry while Redis is
+// unreachable.
 func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *admission.Door {
 	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
 	for i, g := range cfg.Gateways {
-		own := &cfg.Gateways[i] // one for all that follows: a configuration is a kilobyte, and there may be thousands
+		own := &cfg.Gateways[i] // one copy for all closures: a gateway's configuration is a kilobyte, and there may be thousands
 		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount),
 			Key:   own.Request.Key.Check,
 			Route: func(name string) (string, error) { return own.Route(name) },
@@ -174,13 +178,13 @@ func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *
 	})
 }
 
-// laneOf returns what says which lane a job of a gateway has.
+// laneOf returns a function that returns a job's lane.
 func laneOf(g config.Gateway) func(job.Job) (string, error) {
 	key, gateway := g.LaneKey(), g.Name
 	return func(j job.Job) (string, error) { return producer.Lane(gateway, key, j.Lane, j.Payload) }
 }
 
-// scope returns what has a gateway's books look for ids where the configuration says that they must be unknown.
+// scope returns what makes a gateway's books check that ids are unique over gateways, if so configured.
 func scope(c redis.UniversalClient, cfg *config.Config) func(gateway string, books ledger.Offerer) admission.Books {
 	if cfg.DedupeScope != config.DedupeAll {
 		return func(_ string, books ledger.Offerer) admission.Books { return books }
@@ -191,7 +195,7 @@ func scope(c redis.UniversalClient, cfg *config.Config) func(gateway string, boo
 	return func(gateway string, books ledger.Offerer) admission.Books { return all.Of(gateway, books) }
 }
 
-// keysOf names the keys of Redis that accept.lua reads for a job alone, or for its batch.
+// keysOf returns a function that names the Redis keys that accept.lua reads for a single job, or for its batch.
 func keysOf(gateway string) func(job.Job) []string {
 	k := redisdb.NewKeys(gateway)
 	return func(j job.Job) []string {
@@ -206,13 +210,14 @@ func keysOf(gateway string) func(job.Job) []string {
 	}
 }
 
-// AmountRule says where a gateway's payloads have their money and how much that may be.
+// AmountRule returns where a gateway's payloads have their amount, and its bounds.
 func AmountRule(g config.Gateway) job.AmountRule {
 	return job.AmountRule{Field: g.Amount.Field, Currency: g.Amount.Currency, Least: g.Amount.Least, Most: g.Amount.Most,
 		Required: g.Amount.Required}
 }
 
-// Money returns what reads a payload's money as a record has it, or nil where the configuration names no amount.
+// Money returns a function that reads a payload's money in the form stored in records, or nil if no amount is
+// configured.
 func Money(a config.Amount) func(payload []byte) string {
 	if a.Field == "" {
 		return nil

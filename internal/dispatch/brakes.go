@@ -10,11 +10,12 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// LiftBrakes lets calls go that no limit of money has room for, for a time, on every process at once; zero ends that.
+// LiftBrakes allows, for a time and in every process at once, calls for which no money limit has room. A time
+// of zero ends that.
 func LiftBrakes(ctx context.Context, c redis.UniversalClient, g config.Gateway, l ledger.Lift) error {
 	if err := Books(c, g).LiftBrakes(ctx, l); err != nil {
 		return err
 	}
-	_ = c.Publish(ctx, redisdb.Wake, g.Name).Err() // else the next look at the gateway finds it
+	_ = c.Publish(ctx, redisdb.Wake, g.Name).Err() // if it fails, the next pulse finds the change
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// readCharged returns of each of some jobs that may have been charged what its call was made of (job.SentDigest), "" where nobody knows.
+// readCharged returns, for each of some jobs that may have been charged, the digest of its call
+// (job.SentDigest), or "" if unknown.
 func readCharged(ctx context.Context, c redis.UniversalClient, k redisdb.Keys, ids []string) (digests []string, err error) {
 	fields := record.Shorts([]string{"may_have_charged", "sent_digest"})
 	cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {

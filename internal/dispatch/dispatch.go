@@ -22,54 +22,57 @@ import (
 	"spillway/internal/worker"
 )
 
-// Params say what a dispatcher serves.
+// Params configure a Dispatcher.
 type Params struct {
 	DB *redisdb.DB
 	// Gateways are those to serve, with their secrets.
 	Gateways []config.Gateway
-	// Metrics is where the instruments go.
+	// Metrics is where metrics are registered.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-	// Traces hears of what becomes of jobs. Nil: nobody does.
+	// Traces records what becomes of jobs. Nil: not traced.
 	Traces *tracing.Tracer
-	// Version is the program's own, for those who ask who serves; empty: it is not said.
+	// Version is the program's version, shown in the list of running dispatchers; empty: not shown.
 	Version string
-	// Listen returns where the HTTP side is; empty, or nil: there is none.
+	// Listen returns the address of the HTTP server; nil or empty: none.
 	Listen func() string
-	// Chosen says that Gateways are not all of the file's.
+	// Chosen says that Gateways are only some of those in the configuration.
 	Chosen bool
-	// State is the directory in which this machine remembers what it has seen of Redis's data; empty: in memory alone.
+	// State is the directory in which this machine saves what it has seen of Redis's data; empty: only in
+	// memory.
 	State string
-	// AfterRestore is an operator's word that Redis was restored: calls go on, and what its data doesn't know counts as called.
+	// AfterRestore is the operator's confirmation that Redis was restored: calls continue, and calls that its
+	// data doesn't know count as possibly made.
 	AfterRestore bool
-	// Patience is how long each step of Start waits for a Redis that is away. Zero: not at all.
+	// Patience is how long each step of Start waits for an unreachable Redis. Zero: not at all.
 	Patience time.Duration
 }
 
-// Dispatcher serves gateways from their queues. Any number of dispatchers may serve the same ones.
+// Dispatcher calls gateways for the jobs in their queues. Any number of dispatchers may serve the same
+// gateways.
 type Dispatcher struct {
 	p         Params
 	tools     tools
-	roster    atomic.Pointer[[]*unit] // those served, in the order of the file
-	longest   time.Duration           // the longest time-out of a call at the start: no stop waits longer
-	state     *incarnation.Store      // nil: nothing is kept on this machine
-	forgetful bool                    // it can't be kept, and the log has said so
+	roster    atomic.Pointer[[]*unit] // gateways served, in configured order
+	longest   time.Duration           // the longest call timeout at the start: no stop waits longer
+	state     *incarnation.Store      // nil: nothing is saved on this machine
+	forgetful bool                    // saving fails, which was logged
 	burden    *bucket.Burden
 	tooSlow   func(now time.Time) (slots int64, is bool)
-	over      overload  // the pulse's own
-	overSaid  time.Time // when the log last said that this process is too slow; the pulse's own
+	over      overload  // used only by the pulse
+	overSaid  time.Time // when it was last logged that this process is too slow; used only by the pulse
 	ctx       context.Context
 	halt      context.CancelFunc
 	loops     sync.WaitGroup
-	turns     int // pulses so far; the pulse's own
-	from      int // where the next pulse begins, of many gateways; the pulse's own
+	turns     int // pulses so far; used only by the pulse
+	from      int // where the next pulse starts, with many gateways; used only by the pulse
 	round     round
 	reloading sync.Mutex
-	serving   sync.Mutex // whoever has it begins to serve a gateway, or stops all
+	serving   sync.Mutex // held while a gateway starts to be served, or all stop
 	leaving   sync.WaitGroup
 }
 
-// New returns a dispatcher that does nothing until Start.
+// New returns a Dispatcher. It does nothing until Start.
 func New(p Params) (*Dispatcher, error) {
 	ballast()
 	boundGarbage(len(p.Gateways))
@@ -105,19 +108,19 @@ func New(p Params) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Start begins to serve every gateway.
+// Start starts to serve every gateway.
 func (d *Dispatcher) Start(ctx context.Context) error {
-	if err := d.meet(ctx); err != nil { // nothing is called before it is known that the data is no old snapshot
+	if err := d.meet(ctx); err != nil { // no call before it is certain that the data is no old snapshot
 		return err
 	}
-	if err := d.patiently(ctx, d.lookAtAll); err != nil { // the limits that hold now come before the first call
+	if err := d.patiently(ctx, d.lookAtAll); err != nil { // the limits in force must be known before the first call
 		return err
 	}
 	if err := d.patiently(ctx, func(ctx context.Context) error { return d.announce(ctx, d.units()) }); err != nil {
 		return err
 	}
-	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel) // before anything is asked for: a life of the pacer's state that begins counts who listens
-	_, _ = sub.ReceiveTimeout(ctx, time.Second)                           // without an answer it goes on trying
+	sub := d.p.DB.Client.Subscribe(ctx, redisdb.Wake, bucket.HoldChannel) // first, because a new epoch of the pacer's state counts its subscribers
+	_, _ = sub.ReceiveTimeout(ctx, time.Second)                           // without a reply it keeps trying
 	d.run(func(ctx context.Context) { d.listen(ctx, sub) })
 	d.run(d.pulse)
 	d.run(d.remember)
@@ -134,7 +137,7 @@ func (d *Dispatcher) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve begins to serve one gateway, unless it is to stop by now.
+// serve starts to serve one gateway, unless the dispatcher is stopping.
 func (d *Dispatcher) serve(u *unit) {
 	d.serving.Lock()
 	defer d.serving.Unlock()
@@ -154,12 +157,13 @@ func (d *Dispatcher) serve(u *unit) {
 	}
 }
 
-// patiently does a step of the start that may be repeated: a connection that is cut just then is no reason to give up.
+// patiently retries a step of the start if it fails because Redis is unreachable, for example because the
+// connection was just cut.
 func (d *Dispatcher) patiently(ctx context.Context, step func(context.Context) error) error {
 	return redisdb.Patiently(ctx, d.p.Patience, step)
 }
 
-// announce writes gateways into the register, and tells asynq's own tools of their queues.
+// announce registers gateways, and makes their queues known to asynq's tools.
 func (d *Dispatcher) announce(ctx context.Context, units []*unit) error {
 	for _, u := range units {
 		if err := redisdb.Register(ctx, d.p.DB.Client, u.name); err != nil {
@@ -169,7 +173,7 @@ func (d *Dispatcher) announce(ctx context.Context, units []*unit) error {
 		if redisdb.Away(err) {
 			return err
 		}
-		if err != nil { // jobs don't need it
+		if err != nil { // jobs don't depend on it
 			u.complain(ctx, "asynq's own tools don't see the queue", err)
 		}
 	}
@@ -184,8 +188,8 @@ func (d *Dispatcher) run(loop func(context.Context)) {
 	}()
 }
 
-// listen wakes idle gateways when a job has become due, drops reserved slots when a hold begins, and says what is known here of
-// slots when Redis seems to have forgotten them, or may have while nobody could be told.
+// listen handles messages from Redis: it wakes idle gateways when a job has become due, drops reserved slots
+// when a hold begins, and reports the slots known here when Redis has forgotten them, or may have.
 func (d *Dispatcher) listen(ctx context.Context, sub *redis.PubSub) {
 	defer sub.Close()
 	heard := sub.ChannelWithSubscriptions()
@@ -219,15 +223,15 @@ func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
 		if channel == bucket.HoldChannel {
 			u.pacer.Empty(ctx, job.Slot{})
 			u.pacer.Report()
-			u.mover.nudge() // the circuit may have closed: what waited for that goes on
+			u.mover.nudge() // the circuit may have closed: waiting work continues
 		}
 		u.woken.Store(true)
 		u.pacer.Wake()
 	}
 }
 
-// Stop pulls no more jobs, lets the calls under way finish (up to each gateway's time-out), and gives unused slots
-// back. Jobs that were not called stay at the head of the queue. ctx bounds the tidying up, not the calls.
+// Stop stops pulling, waits for the calls in flight (up to each gateway's timeout), and gives unused slots
+// back. Uncalled jobs stay at the head of the queue. ctx bounds the cleanup, not the calls.
 func (d *Dispatcher) Stop(ctx context.Context) {
 	d.serving.Lock()
 	d.halt()

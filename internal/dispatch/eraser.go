@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	eraseEvery = 10 * time.Minute // how long it is at most from one look for jobs to erase to the next, of all processes together
-	eraseLeast = time.Second      // and at least
-	erasePart  = 4                // a job is erased no later than such a part of its time after that, where this is shorter
+	eraseEvery = 10 * time.Minute // longest time between two scans for jobs to erase, over all processes
+	eraseLeast = time.Second      // shortest time
+	erasePart  = 4                // if that is sooner, the next scan comes after this part of the erase time
 	eraseRest  = 20 * time.Millisecond
-	eraseShare = 9 // of ten parts of the time nine are left to what calls need
+	eraseShare = 9 // share of the time, in tenths, that is left to calls
 )
 
-// erase erases, until ctx ends, what is left of people in the records of jobs that have been over for erase.payload. It leaves Redis alone for most of the time, and costs nothing where no gateway has
-// such a time.
+// erase removes personal data from the records of jobs that have been over for erase.payload, until ctx ends.
+// It leaves Redis alone most of the time, and costs nothing if no gateway has such a setting.
 func (d *Dispatcher) erase(ctx context.Context) {
 	for await(ctx, d.eraseAgain()) {
 		if err := d.eraseEnded(ctx); err != nil && ctx.Err() == nil {
@@ -27,7 +27,7 @@ func (d *Dispatcher) erase(ctx context.Context) {
 	}
 }
 
-// eraseAgain returns how long it is until the next look.
+// eraseAgain returns how long until the next scan.
 func (d *Dispatcher) eraseAgain() time.Duration {
 	next := eraseEvery
 	for _, u := range d.units() {
@@ -42,7 +42,7 @@ func eraseNext(after time.Duration) time.Duration {
 	return min(max(after/erasePart, eraseLeast), eraseEvery)
 }
 
-// eraseEnded looks once. Of several processes one does it at a time, gateway by gateway.
+// eraseEnded makes one scan. For each gateway, only one process does it at a time.
 func (d *Dispatcher) eraseEnded(ctx context.Context) error {
 	var mine []ledger.Ended
 	for _, u := range d.units() {
@@ -50,7 +50,7 @@ func (d *Dispatcher) eraseEnded(ctx context.Context) error {
 		if after == 0 || u.ailing.Load() {
 			continue
 		}
-		first, err := u.redis.SetNX(ctx, redisdb.NewKeys(u.name).Erase(), "1", eraseNext(after)*9/10).Result() // the clocks of processes don't tick as one
+		first, err := u.redis.SetNX(ctx, redisdb.NewKeys(u.name).Erase(), "1", eraseNext(after)*9/10).Result() // the clocks of processes differ
 		if err != nil {
 			return err
 		}

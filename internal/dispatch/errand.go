@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// errand is work that comes up now and then. While there is none, no goroutine waits for it: a gateway has several errands, and a process may serve
-// thousands of gateways. It runs once at a time. Safe for concurrent use.
+// errand is occasional work. While there is none, no goroutine waits for it: a gateway has several errands, and
+// a process may serve thousands of gateways. Only one run of it is active at a time. An errand is safe for
+// concurrent use.
 type errand struct {
 	ctx  context.Context
 	runs *sync.WaitGroup
-	// do does the work and returns when it comes up again by itself: at once where that is 0, never where it is negative.
+	// do does the work and returns when to run next: 0 means at once, negative means only when nudged.
 	do func(context.Context) time.Duration
 
 	mu    sync.Mutex
 	begun bool
 	over  bool
 	busy  bool
-	again bool // it was nudged while it could not run
+	again bool // nudged while it could not run
 	timer *time.Timer
 }
 
@@ -28,7 +29,8 @@ func (u *unit) errand(do func(context.Context) time.Duration) *errand {
 	return e
 }
 
-// begin lets it run from now on: at once where it was nudged before, else after a while. Negative: when it is nudged.
+// begin enables it. It runs at once if it was nudged before, and otherwise after first; negative means only
+// when nudged.
 func (e *errand) begin(first time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -39,7 +41,7 @@ func (e *errand) begin(first time.Duration) {
 	e.comesUp(first)
 }
 
-// nudge has it run now, or once more where it is running.
+// nudge runs it now, or once more if it is running.
 func (e *errand) nudge() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -50,7 +52,7 @@ func (e *errand) nudge() {
 	e.comesUp(0)
 }
 
-// end lets it run no more. The run under way ends by itself.
+// end disables it. A run in progress is not interrupted.
 func (e *errand) end() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,7 +62,7 @@ func (e *errand) end() {
 	}
 }
 
-// comesUp starts it, or sets the timer for it.
+// comesUp starts it, or sets its timer.
 func (e *errand) comesUp(in time.Duration) {
 	if e.timer != nil {
 		e.timer.Stop()

@@ -15,25 +15,26 @@ import (
 	"spillway/internal/ledger"
 )
 
-// followEvery is how long what was read of the limits set live is taken for what they are.
+// followEvery is how long the limits set at run time are cached.
 const followEvery = time.Second
 
-// Follower knows what holds at a gateway's admission now. Where the file names limits for admission, they hold. Else admission has the
-// leak's limits, also those that are set live. Safe for concurrent use.
+// Follower knows the limits in force at a gateway's admission. Configured limits for admission apply if there
+// are any. Otherwise admission has the leak's limits, including those set at run time. A Follower is safe for
+// concurrent use.
 type Follower struct {
 	c       redis.UniversalClient
 	gateway string
-	leak    []job.Limit // the file's
+	leak    []job.Limit // as configured
 	file    config.Admission
 
 	mu    sync.Mutex
 	read  time.Time
 	holds config.Admission
 	check bucket.Algorithm
-	err   error // why there is no check: admission's limits can't be kept
+	err   error // why there is no check: admission's limits are not supported
 }
 
-// Follow returns a follower of a gateway's admission. It reads nothing before it is asked.
+// Follow returns a Follower. It reads nothing before it is asked.
 func Follow(c redis.UniversalClient, g config.Gateway) *Follower {
 	f := &Follower{c: c, gateway: g.Name, leak: g.Leak.Limits, file: g.Admission, holds: g.Admission}
 	if f.check, f.err = newAlgorithm(g.Admission); f.err != nil {
@@ -42,8 +43,8 @@ func Follow(c redis.UniversalClient, g config.Gateway) *Follower {
 	return f
 }
 
-// Admission returns what holds at admission. Limits set live hold within a second. While Redis can't say, or says what can't be kept, the last
-// ones stay.
+// Admission returns the limits in force at admission, at most a second old. While Redis is unreachable or has
+// unsupported limits, the last ones stay.
 func (f *Follower) Admission(ctx context.Context) config.Admission {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +64,7 @@ func (f *Follower) follow(ctx context.Context) {
 		return
 	}
 	now, err := currentLimits(ctx, f.c, f.gateway, f.leak)
-	if err == nil || !f.read.IsZero() { // what was never read is asked for again at once
+	if err == nil || !f.read.IsZero() { // if they were never read, the next call tries again
 		f.read = time.Now()
 	}
 	if err != nil {
@@ -78,7 +79,7 @@ func (f *Follower) follow(ctx context.Context) {
 	}
 }
 
-// AdmissionAt returns what holds at a gateway's admission while these are the leak's limits.
+// AdmissionAt returns the limits in force at a gateway's admission, given the leak's limits.
 func AdmissionAt(g config.Gateway, l Limits) config.Admission { return admissionAt(g.Admission, l) }
 
 func admissionAt(file config.Admission, l Limits) config.Admission {

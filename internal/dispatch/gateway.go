@@ -33,41 +33,51 @@ import (
 //	     ▼
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
 //
-//	beside it, woken by the process's pulse: mover (due retries and scheduled jobs), replayer (jobs parked as rejected), recoverer (those parked as exhausted),
-//	sweeper (what the dead left), asker (look-ups of pending jobs), sorter (jobs of classes that the file has no more), recaller (what was set live for lanes and routes), teller (readers of the outcome feed), shelver (batches that stopped themselves); by the process's look at the totals: mender (what is lost or out of place)
+//	background work, started by the process's pulse:
+//	  mover      moves due retries and scheduled jobs
+//	  replayer   admits jobs parked as rejected
+//	  recoverer  replays jobs parked as exhausted
+//	  sweeper    recovers what dead workers left
+//	  asker      makes look-ups of pending jobs
+//	  sorter     moves jobs whose class is no longer configured
+//	  recaller   restores what was set at run time for lanes and routes
+//	  teller     watches the readers of the outcome feed
+//	  shelver    parks batches that stopped themselves
+//	started by the process's check of the totals:
+//	  mender     repairs what is lost or out of place
 type unit struct {
 	name      string
 	set       atomic.Pointer[set]
 	data      *incarnation.Watch
-	counted   ledger.Counted // the money that this process has opened calls for
+	counted   ledger.Counted // money of the calls that this process has opened
 	machine   *ownMachine
 	pacer     *bucket.Pacer
 	server    *queue.Server
 	tools     tools
 	log       *slog.Logger
 	redis     redis.UniversalClient
-	calls     redis.UniversalClient // for what each call costs: such scripts share round trips with those of all gateways
-	grace     time.Duration         // the longest time-out of a call that a stop waits for
-	hands     int                   // how many jobs the server has in hand at most
-	pacing    sync.Mutex            // whoever has it tells the pacer what to keep
+	calls     redis.UniversalClient // for the scripts of each call: they share round trips with those of all gateways
+	grace     time.Duration         // the longest call timeout that a stop waits for
+	hands     int                   // most jobs in flight in the server
+	pacing    sync.Mutex            // held while the pacer gets new limits
 	kept      bucket.PacerConfig
-	left      left                // jobs that can never go in; the replayer's own
-	reflow    reflow              // the replayer's own, too
-	setLive   bucket.SetLive      // for lanes and routes; the recaller's own
-	sorted    atomic.Pointer[set] // with these settings no jobs are left in lanes that are no more
-	limits    atomic.Int64        // version of the limits that the pacer keeps
-	refused   int64               // version of those that could not be taken over, as the log has said; the pulse's own
-	idle      bool                // the last pulse found nothing to do; the pulse's own
-	woken     atomic.Bool         // something was published of it since it was looked at last
-	passed    bool                // the last pulse that called for a sweep led to none; the pulse's own
-	unread    time.Time           // when the log last said that the data's age can't be looked at; the pulse's own
-	ailing    atomic.Bool         // it is not served, since one of its keys is damaged
-	blind     error               // why the last pulse of this gateway could not be taken; the pulse's own
-	damaged   time.Time           // when the log last said what keeps this gateway alone from being served; the pulse's own
+	left      left                // jobs that can never be admitted; used only by the replayer
+	reflow    reflow              // used only by the replayer
+	setLive   bucket.SetLive      // for lanes and routes; used only by the recaller
+	sorted    atomic.Pointer[set] // with this configuration, no jobs are in lanes that no longer exist
+	limits    atomic.Int64        // version of the pacer's limits
+	refused   int64               // version of limits that could not be applied, which was logged; used only by the pulse
+	idle      bool                // the last pulse found nothing to do; used only by the pulse
+	woken     atomic.Bool         // a message about it came since the last pulse
+	passed    bool                // the last pulse asked for a sweep and this process skipped it; used only by the pulse
+	unread    time.Time           // when an unreadable age of the data was last logged; used only by the pulse
+	ailing    atomic.Bool         // not served, because one of its keys is damaged
+	blind     error               // why the last pulse of this gateway failed; used only by the pulse
+	damaged   time.Time           // when a fault of this gateway alone was last logged; used only by the pulse
 	headSaid  time.Time           // see seal
-	outdated  time.Time           // when the log last said that the limits kept here are refused as too old; the pulse's own
-	confirmed bool                // an operator has settled that Redis was restored
-	restored  bool                // an operator has said so before this process began
+	outdated  time.Time           // when it was last logged that Redis refuses this process's limits as too old; used only by the pulse
+	confirmed bool                // the operator's confirmation of a restore was applied
+	restored  bool                // an operator confirmed a restore before this process started
 	stopped   context.Context
 	stop      context.CancelFunc
 	ctx       context.Context // of the loops
@@ -75,14 +85,14 @@ type unit struct {
 	loops     sync.WaitGroup
 
 	told   told
-	toldAt time.Time // when the last pulse had the feed looked at; the pulse's own
+	toldAt time.Time // when the last pulse had the feed checked; used only by the pulse
 	askers askers
-	looked atomic.Uint64 // look-ups so far, for their owners' names
+	looked atomic.Uint64 // look-ups so far, for the names of their owners
 	owner  string
 
 	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, recaller, teller *errand
 	errands                                                                                       []*errand // all of these
-	trying                                                                                        bool      // the machine is out of service, and is tried; the minder's own
+	trying                                                                                        bool      // the machine is out of service and being tested; used only by the minder
 }
 
 type tools struct {
@@ -93,7 +103,7 @@ type tools struct {
 	redis   redis.UniversalClient
 	calls   func() redis.UniversalClient
 	pacing  *bucket.Metrics
-	burden  *bucket.Burden // nil: there is one gateway, whose pacer looks after itself
+	burden  *bucket.Burden // nil: the only gateway, whose pacer tracks it itself
 	working *worker.Metrics
 	consume *queue.Consumers
 	pool    *gateway.Pool // of connections to gateways
@@ -135,7 +145,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	return u, nil
 }
 
-// Pacer returns the pacer of a gateway.
+// Pacer returns a pacer for a gateway.
 func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucket.Pacer, error) {
 	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: g.Leak.Limits}), m)
 	if err != nil {
@@ -144,7 +154,7 @@ func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucke
 	return p, nil
 }
 
-// handle hands one delivery to the worker. An error means that nothing was written down: the task comes again.
+// handle passes one delivery to the worker. An error means that nothing was recorded: the task comes again.
 func (u *unit) handle(ctx context.Context, d job.Delivery) error {
 	return u.now().worker.Handle(ctx, d)
 }
@@ -178,7 +188,7 @@ func jobHeaders(q config.Request) map[string][]gateway.HeaderPart {
 	return all
 }
 
-// Via returns the proxy that a gateway is called through; nil where there is none.
+// Via returns the proxy through which a gateway is called; nil if there is none.
 func Via(g config.Gateway) (*gateway.Proxy, error) {
 	return gateway.ParseProxy(g.Request.Proxy.Reveal())
 }
@@ -207,14 +217,14 @@ func table(g config.Gateway) (outcome.Table, error) {
 	return t.Referring(g.Reference).Needing(a.DoneNeeds).Matching(a.Matches).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(maskOf(g).hide), err
 }
 
-// The bounds of how many jobs of one gateway a process may have in hand.
+// Bounds on the jobs of one gateway that a process may have in flight.
 const (
 	leastInHand = 16
 	mostInHand  = 4096
 )
 
-// concurrency is how many jobs this process may have in hand, by Little's law: the calls that start at the leak rate within one
-// time-out. It is a bound for memory, not a limit towards the gateway.
+// concurrency returns how many jobs this process may have in flight, by Little's law: the calls that start at
+// the leak rate within one timeout. It bounds memory; it is not a limit towards the gateway.
 func concurrency(g config.Gateway) int {
 	n := float64(mostInHand)
 	for _, l := range g.Leak.Limits {
@@ -224,8 +234,8 @@ func concurrency(g config.Gateway) int {
 	return max(leastInHand, int(n))
 }
 
-// nudging tells the mover of each back-off that this process writes down, so that a retry is moved when it is due
-// and not when somebody looks.
+// nudging tells the mover about each back-off that this process records, so that a retry is moved when it is
+// due.
 type nudging struct {
 	*ledger.Books
 	due *errand
@@ -239,14 +249,14 @@ func (n nudging) Back(ctx context.Context, a job.Attempt, e job.Ending, wait tim
 	return err
 }
 
-// newOwner returns the start of the fencing tokens of this process.
+// newOwner returns the prefix of this process's fencing tokens.
 func newOwner() string {
 	var b [6]byte
 	rand.Read(b[:])
 	return processName() + "." + hex.EncodeToString(b[:])
 }
 
-// processName is HOST.PID of this process.
+// processName returns HOST.PID of this process.
 func processName() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s.%d", host, os.Getpid())

@@ -20,10 +20,10 @@ import (
 	"spillway/internal/redisdb"
 )
 
-const scrapeWithin = 3 * time.Second // a scrape waits for Redis no longer
+const scrapeWithin = 3 * time.Second // the longest that a scrape waits for Redis
 
-// Gauges shows what Redis's books say of each gateway, at the moment of each scrape. Every process that serves a gateway shows the
-// same figures: queries take their maximum, not their sum.
+// Gauges exports Redis's state of each gateway as it is at each scrape. Every process that serves a gateway
+// exports the same values, so queries must use the maximum, not the sum.
 type Gauges struct {
 	redis    redis.UniversalClient
 	gateways atomic.Pointer[[]config.Gateway]
@@ -37,14 +37,14 @@ func NewGauges(c redis.UniversalClient, gateways []config.Gateway) *Gauges {
 	return g
 }
 
-// Use shows the gateways as they are configured now, from the next scrape on.
+// Use sets the gateways, from the next scrape on.
 func (g *Gauges) Use(gateways []config.Gateway) { g.gateways.Store(&gateways) }
 
 func gauge(name, help string, labels ...string) shown {
 	return shown{prometheus.NewDesc("spillway_"+name, help, append([]string{"gateway"}, labels...), nil), labels}
 }
 
-// shown is a metric that is shown of each gateway, with the labels that it has besides.
+// shown is a metric exported for each gateway, with its other labels.
 type shown struct {
 	*prometheus.Desc
 	labels []string
@@ -111,7 +111,7 @@ func (g *Gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// read returns all that is shown of a gateway, or nothing.
+// read returns all metrics of a gateway, or nothing if it can't be read.
 func (g *Gauges) read(ctx context.Context, c redis.UniversalClient, gateway config.Gateway) ([]prometheus.Metric, error) {
 	v, err := Look(ctx, c, gateway)
 	if err != nil {
@@ -156,7 +156,7 @@ func (g *Gauges) read(ctx context.Context, c redis.UniversalClient, gateway conf
 	return r.all, nil
 }
 
-// reading is what one scrape found of one gateway.
+// reading is the result of one scrape for one gateway.
 type reading struct {
 	gateway string
 	of      counts.Labels
@@ -176,7 +176,7 @@ func (r *reading) gauge(d shown, v float64, labels ...string) { r.add(d, v, fals
 
 func (r *reading) counter(d shown, v float64, labels ...string) { r.add(d, v, true, labels...) }
 
-// label returns a label. Those that each gateway has are the same for all.
+// label returns a label. Those that every gateway has are shared.
 func label(name, value string) *dto.LabelPair {
 	if l := usual()[value]; l != nil && l.GetName() == name {
 		return l
@@ -195,7 +195,7 @@ var usual = sync.OnceValue(func() map[string]*dto.LabelPair {
 	return all
 })
 
-// age is how long ago a moment was; 0 for none.
+// age returns how long ago a time was; 0 for the zero time.
 func (r *reading) age(at time.Time) float64 {
 	if at.IsZero() {
 		return 0
@@ -225,7 +225,7 @@ func (r *reading) standing(v Glance, head time.Time) {
 	}
 }
 
-// told is the outcome feed, where the gateway has one.
+// told adds the metrics of the outcome feed, if the gateway has one.
 func (r *reading) told(s *feed.Standing) {
 	if s == nil {
 		return
@@ -239,7 +239,7 @@ func (r *reading) told(s *feed.Standing) {
 	}
 }
 
-// currency is what may become a label: payloads must not be able to invent any number of them.
+// currency matches what may become a label: payloads must not create any number of labels.
 var currency = regexp.MustCompile(`^[A-Za-z]{3}$`)
 
 func (r *reading) parked(v Glance, money map[job.Reason]job.Totals) {

@@ -28,11 +28,11 @@ var (
 )
 
 const (
-	lanesRanked  = 10   // lanes that have a series of their own
-	lanesScraped = 5000 // lanes that one scrape looks at: where there are more, the next one goes on
+	lanesRanked  = 10   // lanes with series of their own
+	lanesScraped = 5000 // lanes that one scrape reads; if there are more, the next scrape continues
 )
 
-// laneWatches are the largest lanes of each gateway, as one scrape leaves them to the next.
+// laneWatches tracks the largest lanes of each gateway from scrape to scrape.
 type laneWatches struct {
 	mu sync.Mutex
 	by map[string]*laneWatch
@@ -50,20 +50,20 @@ func (w *laneWatches) of(gateway string) *laneWatch {
 	return w.by[gateway]
 }
 
-// laneWatch is the largest lanes of a gateway.
+// laneWatch tracks the largest lanes of a gateway.
 type laneWatch struct {
 	mu      sync.Mutex
 	at      bucket.LaneCursor
 	largest []bucket.LaneSize
-	since   map[string]time.Time // since when a lane has had its next task, while nothing kept it back
+	since   map[string]time.Time // by lane: since when its next task has been the same, while nothing held it back
 }
 
-// look goes on through the lanes, and returns the largest ones with their sizes as they are now.
+// look reads the next part of the lanes, and returns the largest lanes with their current sizes.
 func (w *laneWatch) look(ctx context.Context, c redis.UniversalClient, gateway string) (largest []bucket.LaneSize, err error) {
 	found := slices.Clone(w.largest)
 	if w.at, _, err = bucket.LaneSizes(ctx, c, gateway, w.at, lanesScraped, func(s bucket.LaneSize) {
 		if found = append(found, s); len(found) > 50*lanesRanked {
-			found = bucket.First(found, 2*lanesRanked) // a lane may stand there twice
+			found = bucket.First(found, 2*lanesRanked) // a lane may be listed twice
 		}
 	}); err != nil {
 		return nil, err
@@ -81,7 +81,8 @@ func (w *laneWatch) look(ctx context.Context, c redis.UniversalClient, gateway s
 	return w.largest, nil
 }
 
-// stuck returns for how long the next task of a lane has been the same, beyond the time in which all lanes have three turns, of the one for which that is longest.
+// stuck returns the longest time for which a lane's next task has been the same, beyond the time in which every
+// lane gets three turns.
 func (w *laneWatch) stuck(v Glance, g config.Gateway) (longest time.Duration) {
 	since := map[string]time.Time{}
 	turns := span(3 * float64(v.Parts.Lanes.Busy) / max(v.Rate, 1e-9))
@@ -99,7 +100,7 @@ func (w *laneWatch) stuck(v Glance, g config.Gateway) (longest time.Duration) {
 	return longest
 }
 
-// kept says that something keeps a lane's next job back.
+// kept reports whether something holds back a lane's next job.
 func kept(v Glance, g config.Gateway, s bucket.LaneSize) bool {
 	if v.Hold.Paused || v.Hold.HeldUntil.After(v.Now) || v.Stopped != "" || s.Until.After(v.Now) {
 		return true
@@ -118,7 +119,7 @@ func kept(v Glance, g config.Gateway, s bucket.LaneSize) bool {
 	return false
 }
 
-// parts is how the queue is divided.
+// parts adds the metrics of routes, classes and lanes.
 func (r *reading) parts(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance, w *laneWatch) error {
 	for _, one := range v.Parts.Routes {
 		if one.Queued >= 0 {
@@ -155,11 +156,11 @@ func (r *reading) parts(ctx context.Context, c redis.UniversalClient, g config.G
 	return err
 }
 
-// heldLanes is how many of some lanes are held alone.
+// heldLanes returns how many of these lanes have a hold of their own.
 func heldLanes(ctx context.Context, c redis.UniversalClient, gateway string, lanes []bucket.LaneSize, now time.Time) (n int, err error) {
 	var names []string
 	for _, s := range lanes {
-		if s.Until.After(now) { // a lane that is held may not be called
+		if s.Until.After(now) { // a held lane may not be called
 			names = append(names, s.Lane)
 		}
 	}

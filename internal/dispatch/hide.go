@@ -15,34 +15,36 @@ import (
 )
 
 const (
-	// leastSecret is how long a secret must be to be looked for in answers, in bytes: what is shorter stands in many of them by chance.
+	// leastSecret is the shortest secret searched for in answers, in bytes: shorter ones occur in many answers
+	// by chance.
 	leastSecret = 6
-	// leastPrefix is how much of the beginning of a secret is masked as the whole is, in bytes.
+	// leastPrefix is the shortest prefix of a secret that is masked like the whole, in bytes.
 	leastPrefix = 8
-	// mostSpellings is how often one spelling may stand within another: a form in JSON in HTML.
+	// mostSpellings is how many encodings may be nested, such as a form in JSON in HTML.
 	mostSpellings = 3
 )
 
-// masked stands where a secret stood.
+// masked replaces a secret.
 const masked = "<secret>"
 
-// needle is a text that is looked for in answers.
+// needle is a text searched for in answers.
 type needle struct {
 	text []byte
-	// least is how much of its beginning is enough, in bytes.
+	// least is how long a prefix of it suffices, in bytes.
 	least int
-	// word says that the text is in base64: all of the word around it is masked.
+	// word says that the text is base64: the whole word around it is masked.
 	word bool
 }
 
-// needlesOf returns what is looked for of one secret: itself, also with + for its spaces, as forms have it, and its base64.
+// needlesOf returns the texts to search for, for one secret: itself, itself with + for spaces as in forms, and
+// its base64.
 func needlesOf(secret string) []needle {
 	whole := needle{text: []byte(secret), least: len(secret)}
 	if len(secret) < leastPrefix {
 		return []needle{whole}
 	}
 	if begins := secret[:leastPrefix]; strings.ContainsAny(begins, "0123456789_-+/=.") && !strings.Contains(begins, " ") {
-		whole.least = leastPrefix // letters alone may be a word of the answer
+		whole.least = leastPrefix // a prefix of only letters may be an ordinary word
 	}
 	all := []needle{whole}
 	if strings.Contains(secret, " ") {
@@ -50,7 +52,8 @@ func needlesOf(secret string) []needle {
 		all = append(all, needle{text: []byte(form), least: len(form)})
 	}
 	for before := range 3 {
-		// In base64 a text looks in one of three ways, by where it begins. Its first and last letters depend on its neighbours.
+		// In base64, a text has one of three forms, depending on its offset. Its first and last letters depend
+		// on its neighbours.
 		padded := append(make([]byte, before), secret...)
 		for _, coding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			text := coding.EncodeToString(padded)
@@ -61,7 +64,8 @@ func needlesOf(secret string) []needle {
 	return all
 }
 
-// hide masks the secrets in a text, however it spells them: as they are, with %2B or %2b, \u002b or \/, &#43; or &amp;, one within another.
+// hide masks the secrets in a text, in whatever encoding: plain, with %2B or %2b, \u002b or \/, &#43; or &amp;,
+// or nested.
 func (m mask) hide(text []byte) []byte {
 	var found []part
 	said := asItIs(text)
@@ -91,16 +95,16 @@ func (m mask) hide(text []byte) []byte {
 	return append(out, text[at:]...)
 }
 
-// part is a part of an answer.
+// part is a span of an answer.
 type part struct {
 	from, to int
-	as       string // what stands in its place; empty: masked
+	as       string // its replacement; empty: masked
 }
 
-// spelling is an answer with some of its spellings decoded.
+// spelling is an answer with some encodings decoded.
 type spelling struct {
 	text []byte
-	// at says of each byte where it stands in the answer; the last one is the answer's length.
+	// at maps each byte to its offset in the answer. The last element is the answer's length.
 	at []int
 }
 
@@ -112,7 +116,7 @@ func asItIs(text []byte) spelling {
 	return s
 }
 
-// find adds where in the answer the needles are.
+// find appends the spans of the answer in which the needles occur.
 func (s spelling) find(needles []needle, to []part) []part {
 	for _, n := range needles {
 		for from := 0; ; {
@@ -128,10 +132,11 @@ func (s spelling) find(needles []needle, to []part) []part {
 	return to
 }
 
-// secretMember is a member of an object that is a secret by its name: Stripe's client_secret lets whoever has it confirm the payment.
+// secretMember matches an object member whose name marks it as secret: with Stripe's client_secret, anyone can
+// confirm the payment.
 var secretMember = regexp.MustCompile(`(?i)"[a-z0-9_.-]*(?:secret|password|passwd|private_?key|(?:access|refresh|id|session)_?token|cvc|cvv)"\s*:\s*"((?:[^"\\]|\\.)*)`)
 
-// members adds where in the answer the values of members are that are secrets by their names.
+// members appends the spans of the values of members whose names mark them as secret.
 func (s spelling) members(to []part) []part {
 	for _, at := range secretMember.FindAllSubmatchIndex(s.text, -1) {
 		if first, last := at[2], at[3]; last > first {
@@ -141,7 +146,7 @@ func (s spelling) members(to []part) []part {
 	return to
 }
 
-// cards adds where in the answer card numbers are.
+// cards appends the spans of card numbers.
 func (s spelling) cards(to []part) []part {
 	for _, c := range pan.Find(s.text) {
 		to = append(to, part{from: s.at[c.From], to: s.at[c.To], as: string(pan.Masked(s.text[c.From:c.To]))})
@@ -149,7 +154,7 @@ func (s spelling) cards(to []part) []part {
 	return to
 }
 
-// extent returns how far a needle goes that begins at a place.
+// extent returns how long the needle's match is that begins at first.
 func (s spelling) extent(n needle, first int) (int, int) {
 	last := first + n.least
 	for last < len(s.text) && last-first < len(n.text) && s.text[last] == n.text[last-first] {
@@ -171,7 +176,7 @@ func inBase64(c byte) bool {
 	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("+/-_", c) >= 0
 }
 
-// decoded decodes one spelling of each byte.
+// decoded decodes one level of encoding of each byte.
 func (s spelling) decoded() spelling {
 	out := spelling{text: make([]byte, 0, len(s.text)), at: make([]int, 0, len(s.at))}
 	for i := 0; i < len(s.text); {
@@ -186,7 +191,8 @@ func (s spelling) decoded() spelling {
 	return out
 }
 
-// decodeOne returns what the first n bytes of a text say: %2b, \u002b, \x2b, \/ and &#43; one byte, all else what it is.
+// decodeOne decodes the first n bytes of a text: %2b, \u002b, \x2b, \/ and &#43; are one byte, anything else is
+// itself.
 func decodeOne(text []byte) (said []byte, n int) {
 	switch text[0] {
 	case '%':
@@ -225,7 +231,7 @@ func decodeEscape(text []byte) (said []byte, n int) {
 	return text[:1], 1
 }
 
-// hexAt reads hexadecimal digits.
+// hexAt parses hexadecimal digits.
 func hexAt(text []byte, at, digits int) (uint64, bool) {
 	if len(text) < at+digits {
 		return 0, false

@@ -2,7 +2,7 @@ package dispatch
 
 import (
 	"context"
-	_ "embed" // the script is a file
+	_ "embed" // for the script
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,10 +18,11 @@ var joinLua string
 
 var joinScript = redisdb.NewScript(joinLua)
 
-// joined is what the entry is called that says how the chain of the new name ended.
+// joined is the audit entry that says how the chain of the new name ended.
 const joined = "trail joined"
 
-// join puts the trail of the new name behind that of the old one. The new name's chain ends with that: an entry has its last link, which logs and exports have too, and what was wrong with it.
+// join appends the audit trail of the new name to that of the old one. The new name's chain ends there: an
+// entry records its last link, which logs and exports contain too, and any fault found in it.
 func (m Moving) join(ctx context.Context) error {
 	from, to := redisdb.NewKeys(m.Old), redisdb.NewKeys(m.New.Name)
 	for {

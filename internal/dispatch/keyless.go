@@ -10,8 +10,9 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Keyless warns of gateways whose calls carry no idempotency key, or one that covers no second call, on a Redis that may forget a call: it would be made again, and nobody would know.
-// Nil if there are none, or Redis forgets nothing.
+// Keyless warns of gateways whose calls carry no idempotency key, or one that does not make a second call safe,
+// with a Redis that may lose a call: the call would be repeated unnoticed. It returns nil if there are none, or
+// if Redis loses nothing.
 func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Finding {
 	var names []string
 	for _, g := range gateways {
@@ -31,7 +32,7 @@ func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Fin
 // LookForKeyless is Keyless for every server of db.
 func LookForKeyless(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, wait int, patience time.Duration) (found []redisdb.Finding, err error) {
 	if db.Embedded {
-		return nil, nil // it says at the start that it keeps nothing
+		return nil, nil // at the start it reports that nothing is persisted
 	}
 	var all []redisdb.Health
 	look := func(ctx context.Context) (err error) { all, err = db.Health(ctx, nil); return err }

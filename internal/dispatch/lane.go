@@ -14,10 +14,11 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// LaneChange says what a lane is to have of its own. What is nil stays as it is; no limits, a weight of zero, and a cap of calls under way below zero, are those of all lanes.
+// LaneChange changes the settings of one lane. Nil keeps a setting. Empty limits, a weight of zero, or a
+// negative cap on calls in flight reset it to the setting for all lanes.
 type LaneChange = bucket.OverrideChange
 
-// CheckLane returns why a lane of the gateway can't have that, or nil.
+// CheckLane returns why a lane of the gateway can't have these settings, or nil.
 func CheckLane(g config.Gateway, lane string, c LaneChange) error {
 	if g.Lanes == nil {
 		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("the gateway %s has no lanes", g.Name), Hint: "write lanes: {key: payload.account} into the file, say; limits of a whole gateway: dispatcher limit set"}
@@ -47,7 +48,7 @@ func CheckLane(g config.Gateway, lane string, c LaneChange) error {
 	return nil
 }
 
-// SetLane sets what a lane has of its own, on every process at once.
+// SetLane changes the settings of a lane, in every process at once.
 func SetLane(ctx context.Context, c redis.UniversalClient, g config.Gateway, lane string, to LaneChange) error {
 	if err := CheckLane(g, lane, to); err != nil {
 		return err
@@ -55,7 +56,7 @@ func SetLane(ctx context.Context, c redis.UniversalClient, g config.Gateway, lan
 	return withPacer(ctx, c, g, func(p *bucket.Pacer) error { return p.OverrideLane(ctx, lane, to) })
 }
 
-// LaneNow returns what holds for a lane now, and what of it was set live.
+// LaneNow returns the settings in force for a lane, and those of them that were set at run time.
 func LaneNow(ctx context.Context, c redis.UniversalClient, g config.Gateway, lane string) (now, live bucket.Override, err error) {
 	if err := CheckLane(g, lane, LaneChange{}); err != nil {
 		return now, live, err
@@ -90,7 +91,7 @@ func CheckRoute(g config.Gateway, route string) error {
 	return nil
 }
 
-// PauseRoute has no job of a route called any more, or lets them be called again, on every process at once.
+// PauseRoute stops the calls of a route's jobs, or lets them continue, in every process at once.
 func PauseRoute(ctx context.Context, c redis.UniversalClient, g config.Gateway, route string, paused bool) error {
 	if err := CheckRoute(g, route); err != nil {
 		return err

@@ -2,7 +2,7 @@ package dispatch
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"reflect"
 	"strconv"
@@ -17,11 +17,11 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Limits is what holds for a gateway now.
+// Limits are the limits in force for a gateway.
 type Limits struct {
 	Limits  []job.Limit
-	Live    bool  // set by an operator; they replace the file's until they are reset
-	Version int64 // grows with each change; zero if there never was one
+	Live    bool  // set by an operator; they replace the configured ones until they are reset
+	Version int64 // grows with each change; zero if there was none
 }
 
 //go:embed limits.lua
@@ -34,12 +34,12 @@ const (
 	limitsField  = "limits"
 )
 
-// CurrentLimits returns the limits that hold for a gateway now.
+// CurrentLimits returns the limits in force for a gateway.
 func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Limits, error) {
 	return currentLimits(ctx, c, g.Name, g.Leak.Limits)
 }
 
-// currentLimits returns the limits that hold for a gateway now, whose file has these.
+// currentLimits returns the limits in force for a gateway with these configured limits.
 func currentLimits(ctx context.Context, c redis.UniversalClient, gateway string, file []job.Limit) (Limits, error) {
 	h, err := c.HGetAll(ctx, redisdb.NewKeys(gateway).LiveLimits()).Result()
 	if err != nil {
@@ -62,7 +62,8 @@ func currentLimits(ctx context.Context, c redis.UniversalClient, gateway string,
 	return l, nil
 }
 
-// SetLimits replaces a gateway's limits, on every process within a second. None means: the file's hold again.
+// SetLimits replaces a gateway's limits, in every process within a second. An empty list restores the
+// configured ones.
 func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, to []job.Limit) error {
 	if err := CheckLimits(c, g, to); err != nil {
 		return err
@@ -73,22 +74,22 @@ func SetLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway, t
 	}
 	err := limitsScript.Act(ctx, c, limitsKeys(g), 0, 0, strings.Join(texts, " ")).Err()
 	if err == nil {
-		_ = c.Publish(ctx, redisdb.Wake, g.Name).Err() // else the next look at the gateway finds them, which takes longer where there are thousands
+		_ = c.Publish(ctx, redisdb.Wake, g.Name).Err() // if it fails, the next pulse finds the change, which takes longer with thousands of gateways
 	}
 	return err
 }
 
-// Charged returns what losses have charged the limits with that hold for a gateway now, and still counts.
+// Charged returns what losses have charged to the gateway's limits in force, as far as it still counts.
 func Charged(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]bucket.Charge, error) {
 	return inForce(ctx, c, g, (*bucket.Pacer).Charged)
 }
 
-// Forgive lifts what losses have charged the limits with that hold for a gateway now, and returns it.
+// Forgive removes what losses have charged to the gateway's limits in force, and returns it.
 func Forgive(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]bucket.Charge, error) {
 	return inForce(ctx, c, g, (*bucket.Pacer).Forgive)
 }
 
-// inForce asks the pacer of the limits that hold now.
+// inForce calls ask with a pacer that has the limits in force.
 func inForce(ctx context.Context, c redis.UniversalClient, g config.Gateway, ask func(*bucket.Pacer, context.Context) ([]bucket.Charge, error)) ([]bucket.Charge, error) {
 	now, err := CurrentLimits(ctx, c, g)
 	if err != nil {
@@ -107,7 +108,8 @@ func limitsKeys(g config.Gateway) []string {
 	return []string{k.LiveLimits(), k.Pace()}
 }
 
-// CheckLimits returns why these limits can't be kept for a gateway, or nil. None means the file's, which can.
+// CheckLimits returns why these limits are not supported for a gateway, or nil. An empty list means the
+// configured ones, which are.
 func CheckLimits(c redis.UniversalClient, g config.Gateway, to []job.Limit) error {
 	if len(to) == 0 {
 		return nil
@@ -125,8 +127,8 @@ func CheckLimits(c redis.UniversalClient, g config.Gateway, to []job.Limit) erro
 	return nil
 }
 
-// pacing is the pacer's configuration for a gateway whose limits are these now. No more calls than the smallest of them
-// allows can start together, whatever the file says of its own limits.
+// pacing returns the pacer's configuration for a gateway with these limits in force. At most as many calls as
+// the smallest of them allows can start together, whatever is configured for the original limits.
 func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 	burst := g.Leak.Burst
 	for _, one := range l.Limits {
@@ -136,7 +138,7 @@ func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
 		Classes: g.Priority.List(), Routes: routesOf(g), Lanes: lanesOf(g), Scoped: g.Scoped(), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
 }
 
-// lanesOf is what each lane of a gateway may have; nil where it has none.
+// lanesOf returns the settings of a gateway's lanes; nil if it has none.
 func lanesOf(g config.Gateway) *bucket.Lanes {
 	if g.Lanes == nil {
 		return nil
@@ -144,7 +146,7 @@ func lanesOf(g config.Gateway) *bucket.Lanes {
 	return &bucket.Lanes{Limits: g.Lanes.Limits, Weight: g.Lanes.Weight, MaxInFlight: g.Lanes.MaxInFlight}
 }
 
-// routesOf are the routes of a gateway, with their limits.
+// routesOf returns the routes of a gateway, with their limits.
 func routesOf(g config.Gateway) (all []bucket.Route) {
 	for _, r := range g.Routes {
 		all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits, MaxInFlight: r.MaxInFlight})
@@ -152,7 +154,7 @@ func routesOf(g config.Gateway) (all []bucket.Route) {
 	return all
 }
 
-// adopt takes over the limits that hold now: those set live, else the file's as it was last read.
+// adopt applies the limits in force: those set at run time, or else the configured ones as last read.
 func (u *unit) adopt(ctx context.Context) error {
 	u.pacing.Lock()
 	defer u.pacing.Unlock()
@@ -171,15 +173,15 @@ func (u *unit) adopt(ctx context.Context) error {
 	before := u.kept
 	u.kept, before.First, before.Classes = keep, keep.First, keep.Classes
 	u.limits.Store(now.Version)
-	if reflect.DeepEqual(keep, before) { // the classes changed
+	if reflect.DeepEqual(keep, before) { // only the classes changed
 		return nil
 	}
 	u.log.Info("limits changed", "limits", fmt.Sprint(now.Limits), "set_live", now.Live)
 	return nil
 }
 
-// newest returns the limits that hold now. If Redis has lost their version, those that it knows get one above all that were seen: else nobody
-// who follows Redis would be given a slot any more.
+// newest returns the limits in force. If Redis has lost their version, they get one above all that were seen:
+// otherwise no process that follows Redis would get a slot.
 func (u *unit) newest(ctx context.Context) (Limits, error) {
 	g := u.now().cfg
 	now, err := CurrentLimits(ctx, u.redis, g)

@@ -17,36 +17,38 @@ import (
 	"spillway/internal/record"
 )
 
-// Glance is everything that status says of one gateway.
+// Glance is a snapshot of one gateway, with everything that status shows.
 type Glance struct {
 	record.Standing
 	Hold   bucket.Standing
 	Limits []job.Limit
-	// Admission is what holds at admission.
+	// Admission is the limits in force at admission.
 	Admission []job.Limit
-	// ETA is when the last waiting job will have been called, at the present rate or else at the limits; negative when
-	// nobody can say, as Stopped does then.
+	// ETA is when the last waiting job will have been called, at the present rate or else at the limits. It is
+	// negative if unknown; Stopped then says why.
 	ETA time.Duration
-	// Stopped says why nobody calls the gateway, where nobody knows until when: it is paused, it fails or does not let calls in, or no
-	// dispatcher serves it. Empty if none of these is so.
+	// Stopped says why the gateway is not called, if the end of that is unknown: it is paused, it fails or
+	// denies access, or no dispatcher serves it. It is empty otherwise.
 	Stopped string
-	// Since is since when the gateway is held, paused or not served; zero if nobody knows.
+	// Since is since when the gateway is held, paused or not served; zero if unknown.
 	Since time.Time
-	// ParkedNear is what bounds the parked jobs, without the bounds of which less than four fifths are used.
+	// ParkedNear is the bounds on parked jobs of which at least four fifths are used; others are zero.
 	ParkedNear job.ParkedBound
-	// Slow are the dispatchers that serve the gateway and are too slow for their limits, as they said in the last ten seconds.
+	// Slow are the dispatchers that serve the gateway and reported in the last ten seconds that they are too
+	// slow for its limits.
 	Slow []ledger.SlowSince
-	// Asking is what is known of the look-ups of the pending jobs. While the gateway is paused, it has none that fail.
+	// Asking is the state of the look-ups of pending jobs. While the gateway is paused, no look-up counts as
+	// failing.
 	Asking ledger.Asking
-	// Outcomes is how the outcome feed stands; nil where the gateway has none.
+	// Outcomes is the state of the outcome feed; nil if the gateway has none.
 	Outcomes *feed.Standing
-	// Parts is how the queue is divided.
+	// Parts is the queue by route, class and lane.
 	Parts Parts
-	// ETALeast says that there may be lanes for which ETA is too early.
+	// ETALeast says that for some lanes ETA may be too early.
 	ETALeast bool
 }
 
-// AllParked is how many jobs are parked, for whatever reason.
+// AllParked returns how many jobs are parked, for whatever reason.
 func (v Glance) AllParked() (n int64) {
 	for _, jobs := range v.Parked {
 		n += jobs
@@ -54,16 +56,17 @@ func (v Glance) AllParked() (n int64) {
 	return n
 }
 
-// ForRoom is how many jobs wait for room at admission.
+// ForRoom returns how many jobs wait for room at admission.
 func (v Glance) ForRoom() int64 { return v.Parked[job.Rejected] }
 
-// The two that can hold a gateway's jobs back in the long run.
+// What can limit a gateway's throughput in the long run.
 const (
 	BottleneckLeak      = "leak"
 	BottleneckAdmission = "admission"
 )
 
-// Bottleneck returns which limits hold jobs back in the long run: admission's where they let in less than the leak's let out, else the leak's.
+// Bottleneck returns which limits determine the throughput in the long run: admission's if they are lower than
+// the leak's, else the leak's.
 func Bottleneck(admission, leak []job.Limit) string {
 	if job.PerSecond(admission) < job.PerSecond(leak)*(1-1e-6) {
 		return BottleneckAdmission
@@ -71,10 +74,10 @@ func Bottleneck(admission, leak []job.Limit) string {
 	return BottleneckLeak
 }
 
-// Bottleneck returns which limits hold the gateway's jobs back in the long run.
+// Bottleneck returns which limits determine the gateway's throughput in the long run.
 func (v Glance) Bottleneck() string { return Bottleneck(v.Admission, v.Limits) }
 
-// Look returns a gateway's glance.
+// Look returns a snapshot of a gateway.
 func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glance, error) {
 	s, err := ledger.Look(ctx, c, g.Name)
 	if err != nil {
@@ -102,7 +105,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 		if v.Asking, err = Books(c, g).Asking(ctx); err != nil {
 			return v, err
 		}
-		if h.Paused { // nobody asks, and the pause is what says so
+		if h.Paused { // nobody makes look-ups, and the pause says so
 			v.Asking = ledger.Asking{Next: v.Asking.Next, Oldest: v.Asking.Oldest}
 		}
 	}
@@ -113,7 +116,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	return v, err
 }
 
-// nearly returns a bound of which more than four fifths are used, else 0.
+// nearly returns most if more than four fifths of it are used, else 0.
 func nearly(used, most int64) int64 {
 	if float64(used) > 0.8*float64(most) {
 		return most
@@ -121,7 +124,8 @@ func nearly(used, most int64) int64 {
 	return 0
 }
 
-// lastCall returns when the last waiting job will have been called; negative where nobody can say. least says that it may be later, as not all lanes were looked at.
+// lastCall returns when the last waiting job will have been called; negative if unknown. least says that it may
+// be later, because not all lanes were read.
 func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance) (left time.Duration, least bool, err error) {
 	if left = eta(v, g); left <= 0 {
 		return left, false, nil
@@ -134,10 +138,11 @@ func lastCall(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 	return max(left, long, beside), least, err
 }
 
-// neverServed is why nobody calls a gateway that was configured and that no dispatcher has looked at yet.
+// neverServed is the reason for a configured gateway that no dispatcher has ever served.
 const neverServed = "no dispatcher has ever served the gateway: start one with \"dispatcher run\""
 
-// endless says why nobody calls a gateway, where nobody knows until when. It alone decides where there is no ETA.
+// endless says why a gateway is not called, if the end of that is unknown. It alone decides whether there is an
+// ETA.
 func endless(h bucket.Standing, sign incarnation.Sign, unserved bool) string {
 	switch {
 	case h.Paused:
@@ -156,7 +161,8 @@ func endless(h bucket.Standing, sign incarnation.Sign, unserved bool) string {
 	return ""
 }
 
-// since says since when the gateway is held, paused or not served; zero where nobody knows, or it is none of these.
+// since returns since when the gateway is held, paused or not served; zero if unknown, or if it is none of
+// these.
 func since(h bucket.Standing, sign incarnation.Sign, unserved bool) time.Time {
 	switch {
 	case h.Paused, h.Endless, !h.HeldUntil.IsZero():
@@ -167,7 +173,7 @@ func since(h bucket.Standing, sign incarnation.Sign, unserved bool) time.Time {
 	return time.Time{}
 }
 
-// Cause is why the gateway is held, with what a person can do about it where that is needed.
+// Cause says why the gateway is held and, if an operator has to act, how.
 func Cause(h bucket.Standing) string {
 	if h.Denied {
 		return h.Reason + ": check the credentials"
@@ -182,14 +188,15 @@ func triedAgain(h bucket.Standing) string {
 	return "it is tried again at " + job.Moment(h.HeldUntil)
 }
 
-// unmeasured is for pacers that only look.
+// unmeasured is for pacers that only read.
 var unmeasured = bucket.NewMetrics(nil)
 
-// rateSpan is how far back the present rate looks: a limit with a longer window may be used up, and the rate not show it yet.
+// rateSpan is how far back the present rate looks. A limit with a longer window may be used up without an
+// effect on it so far.
 const rateSpan = time.Minute
 
-// longWait returns how long the last waiting job waits at least for the limits whose windows the present rate says nothing of: a daily limit
-// that is used up, or will be before all of them are called.
+// longWait returns the least time that the last waiting job waits for limits with windows longer than rateSpan:
+// a daily limit that is used up, or will be before all jobs are called.
 func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance) (left time.Duration, err error) {
 	jobs := waiting(v, g) - v.InFlight // those have their slots
 	if jobs == 0 {
@@ -214,17 +221,17 @@ func longWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, v 
 	return max(left, room.In), err
 }
 
-// staleWhy is why nobody is called while the limits that Redis knows are older than those that the pacer has seen.
+// staleWhy says why no calls are made while the limits in Redis are older than those that the pacer has seen.
 const staleWhy = "Redis has lost the version of the limits that the pacer keeps, and no dispatcher has mended it: set them again, dispatcher limit set or limit reset"
 
-// Hold returns what keeps a gateway's calls back. Data that is doubted shows as a pause, which resume does not end; so do a lost version of the limits, and a
-// reader of outcomes that is too far behind.
+// Hold returns what holds a gateway's calls back. Doubtful data shows as a pause that resume does not end. So
+// do a lost version of the limits, and a reader of outcomes that is too far behind.
 func Hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (bucket.Standing, error) {
 	h, _, _, err := hold(ctx, c, g)
 	return h, err
 }
 
-// hold is Hold, and what the age of the gateway's data says, and how its outcome feed stands, if it has one.
+// hold is Hold, and also returns the data's sign of life and the state of the outcome feed, if there is one.
 func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h bucket.Standing, sign incarnation.Sign, told *feed.Standing, err error) {
 	if h, err = bucket.Look(ctx, c, g.Name); err != nil {
 		return h, sign, nil, err
@@ -246,7 +253,7 @@ func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h buc
 	if why == "" && h.Stale {
 		why = staleWhy
 	}
-	var from time.Time // nobody knows since when data is doubted
+	var from time.Time // it is unknown since when data has been in doubt
 	if why == "" && !h.Paused && told != nil && !told.Held.IsZero() {
 		why, from = untold(g, *told), told.Held
 	}
@@ -256,7 +263,7 @@ func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h buc
 	return h, sign, told, err
 }
 
-// waiting is how many jobs there are that go by themselves. One that is pending takes a slot for its look-up.
+// waiting returns how many jobs continue by themselves. A pending job takes a slot for its look-up.
 func waiting(v Glance, g config.Gateway) int64 {
 	n := v.Queued + v.InFlight + v.Scheduled + v.Retrying + v.Pending
 	if g.Replay == config.ReplayAuto {
@@ -275,20 +282,21 @@ func eta(v Glance, g config.Gateway) time.Duration {
 	}
 	rate := foreseen(v)
 	left := span(float64(jobs) / rate)
-	if g.Replay == config.ReplayAuto { // what is rejected comes through admission first, which may be the slower of the two
+	if g.Replay == config.ReplayAuto { // rejected jobs go through admission first, which may be slower
 		left = max(left, span(float64(v.Parked[job.Rejected])/job.PerSecond(v.Admission)))
 	}
 	if v.Hold.HeldUntil.After(v.Now) {
 		left += v.Hold.HeldUntil.Sub(v.Now)
 	}
-	if jobs == v.Pending { // nobody is called but for a look-up
+	if jobs == v.Pending { // only look-ups are made
 		left = max(left, v.Asking.Next.Sub(v.Now))
 	}
 	return left
 }
 
-// foreseen is how many calls a second are to be expected: as many as of late, if they go on, and no more than the limits allow now. Calls that have only just begun say
-// nothing: they would be measured against a time in which there was nothing to call.
+// foreseen returns the expected rate of calls a second: the recent rate, if it continues, bounded by what the
+// limits allow now. A rate that has only just begun is no basis, because it includes time in which there was
+// nothing to call.
 func foreseen(v Glance) float64 {
 	most := pace(v.Limits)
 	switch {
@@ -301,8 +309,9 @@ func foreseen(v Glance) float64 {
 	return most
 }
 
-// pace is how fast a rested gateway is called, in calls a second: the limits of up to a minute hold it back, where there are any. The
-// longer ones hold nobody back until they are used up, which is for longWait to say.
+// pace returns the rate at which a rested gateway is called, in calls a second: that of the limits with windows
+// up to a minute, if there are any. Longer limits have an effect only when they are used up, which longWait
+// considers.
 func pace(limits []job.Limit) float64 {
 	var short []job.Limit
 	quickest := 0.0
@@ -318,7 +327,7 @@ func pace(limits []job.Limit) float64 {
 	return job.PerSecond(short)
 }
 
-// span is so many seconds, and a century where they are more.
+// span converts seconds to a duration of at most a century.
 func span(seconds float64) time.Duration {
 	return time.Duration(min(seconds, 100*365*24*3600) * float64(time.Second))
 }

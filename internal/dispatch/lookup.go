@@ -12,21 +12,22 @@ import (
 	"spillway/internal/outcome"
 )
 
-// lookup is how a gateway is asked what became of payments. The zero lookup: it is not.
+// lookup is how to make look-ups at a gateway. The zero lookup: not at all.
 type lookup struct {
-	// Share is how much of the gateway's limits look-ups take at most while jobs wait, above 0 and up to 1.
+	// Share is the largest share of the gateway's limits that look-ups use while jobs wait, above 0 and up to
+	// 1.
 	Share float64
-	// Limits are those of look-ups alone; nil = none.
+	// Limits are limits on look-ups only; nil = none.
 	Limits []job.Limit
-	// Pages is how many pages of a list one look-up reads at most.
+	// Pages is the most pages of a list that one look-up reads.
 	Pages int
 
 	doubted, accepted query
 }
 
-// lookups are how a gateway is asked, by the routes of its jobs. The empty name is for jobs that name none.
+// lookups holds the lookup for each route. The empty name is for jobs that name none.
 type lookups struct {
-	// Share, Limits and Pages are as in lookup; all routes have the first two in common.
+	// Share, Limits and Pages are as in lookup. The first two are the same for all routes.
 	Share  float64
 	Limits []job.Limit
 	Pages  int
@@ -34,7 +35,7 @@ type lookups struct {
 	routes map[string]lookup
 }
 
-// newLookups returns how a gateway is asked; nil where it is not.
+// newLookups returns how to make look-ups at a gateway; nil if it has none.
 func newLookups(g config.Gateway, tokens *access.Keeper) (*lookups, error) {
 	if !g.Asked() {
 		return nil, nil
@@ -53,32 +54,32 @@ func newLookups(g config.Gateway, tokens *access.Keeper) (*lookups, error) {
 	return all, nil
 }
 
-// For returns how the gateway is asked for a job: the zero query where it can't be.
+// For returns the query for a job: the zero query if there is none.
 func (l *lookups) For(look job.Look) query { return l.routes[look.Job.Route].For(look.Accepted) }
 
-// close lets go of idle connections. Look-ups under way finish.
+// close closes idle connections. Look-ups in flight finish.
 func (l *lookups) close() {
 	for _, one := range l.routes {
 		one.close()
 	}
 }
 
-// query is one way to ask. The zero query: there is none.
+// query is one kind of look-up. The zero query: none.
 type query struct {
-	// Send makes one request. Its answer may be as long as a page of a list.
+	// Send makes one request. Its answer may be as long as one page of a list.
 	Send func(context.Context, job.LookRequest) job.Result
 	// Judge says what the answer means.
 	Judge func(outcome.LookInput) job.Finding
-	// Schedule has the time from the end of the call to the first look-up, and from each to the next.
+	// Schedule is the time from the end of the call to the first look-up, and from each to the next.
 	Schedule []time.Duration
 
 	close func()
 }
 
-// any says that there is such a way.
+// any reports whether there is such a query.
 func (q query) any() bool { return q.Send != nil }
 
-// For returns how the gateway is asked for a job that it has accepted, or of which nobody knows.
+// For returns the query for a job that the gateway accepted, or whose outcome is unknown.
 func (l lookup) For(accepted bool) query {
 	if accepted {
 		return l.accepted
@@ -94,7 +95,8 @@ func (l lookup) close() {
 	}
 }
 
-// newLookup returns how a gateway is asked; the zero lookup where its configuration does not say. tokens has the access tokens that no answer may show; nil = there are none.
+// newLookup returns how to make look-ups at a gateway; the zero lookup if none are configured. tokens are the
+// access tokens to mask in answers; nil = none.
 func newLookup(g config.Gateway, tokens *access.Keeper) (l lookup, err error) {
 	if g.Lookup == nil {
 		return lookup{}, nil
@@ -137,7 +139,7 @@ func newQuery(g config.Gateway, how gateway.Config, q config.Query, hide func([]
 	return query{Send: looker.Look, Judge: table.Judge, Schedule: q.Schedule, close: looker.Close}, err
 }
 
-// lookMask takes out of the answers to look-ups what maskOf does, and the secrets of their own URLs.
+// lookMask masks in answers to look-ups what maskOf does, and the secrets of the look-ups' own URLs.
 func lookMask(g config.Gateway) mask {
 	m := maskOf(g)
 	all := map[string]bool{}

@@ -14,19 +14,19 @@ import (
 )
 
 const (
-	pulseEvery   = 400 * time.Millisecond // how often the gateways are looked at, all in one round trip; idle ones every other time
-	manyUnits    = 500                    // of more gateways than that some are looked at at a time,
-	fewEvery     = 100 * time.Millisecond // so often,
-	fewLeast     = 100                    // so many: a look takes Redis some 50 µs, and calls wait for it,
-	fewPart      = 20                     // but such a part of all at least: each has its turn within fewPart × fewEvery, or a lease would be taken for stalled
-	askSoon      = 2 * time.Second        // a gateway is not idle whose next look-up is due so soon
-	tellEvery    = 2 * time.Second        // how often Redis hears that this process is too slow
+	pulseEvery   = 400 * time.Millisecond // time between two pulses, which read all gateways in one round trip; idle ones are in every other pulse
+	manyUnits    = 500                    // above this number of gateways, a pulse reads only some,
+	fewEvery     = 100 * time.Millisecond // at this interval,
+	fewLeast     = 100                    // at least this many: a read takes Redis some 50 µs, during which calls wait,
+	fewPart      = 20                     // and at least this part of all: each gateway is read within fewPart × fewEvery, or else a lease would seem stalled
+	askSoon      = 2 * time.Second        // a gateway with a look-up due this soon is not idle
+	tellEvery    = 2 * time.Second        // how often Redis is told that this process is too slow
 	sweepAtLeast = 30 * time.Second
 	loopBackoff  = time.Second // after an error
 )
 
-// pulse looks at all gateways until ctx ends and wakes whoever has work: an idle gateway costs one script every other pulse, and where all are idle
-// there is no other.
+// pulse reads the state of all gateways until ctx ends, and starts the work that is due. An idle gateway costs
+// one script every other pulse; if all are idle, every other pulse is skipped.
 func (d *Dispatcher) pulse(ctx context.Context) {
 	d.round.begin(time.Now())
 	for next := pulseEvery; await(ctx, next); next = d.pause() {
@@ -37,7 +37,7 @@ func (d *Dispatcher) pulse(ctx context.Context) {
 	}
 }
 
-// pause returns how long it is from one pulse to the next.
+// pause returns the time from one pulse to the next.
 func (d *Dispatcher) pause() time.Duration {
 	switch {
 	case len(d.units()) > manyUnits:
@@ -48,7 +48,7 @@ func (d *Dispatcher) pause() time.Duration {
 	return pulseEvery
 }
 
-// between returns how long it is from one look at a gateway that has jobs to the next.
+// between returns the time between two reads of a gateway that has jobs.
 func (d *Dispatcher) between() time.Duration {
 	if n := len(d.units()); n > manyUnits {
 		return time.Duration((n+few(n)-1)/few(n)) * fewEvery
@@ -56,11 +56,11 @@ func (d *Dispatcher) between() time.Duration {
 	return 2 * pulseEvery
 }
 
-// few is how many of n gateways are looked at at a time, where they are many.
+// few returns how many of n gateways one pulse reads, if they are many.
 func few(n int) int { return max(fewLeast, (n+fewPart-1)/fewPart) }
 
-// overloaded says, now and then, that this process is too slow for what its gateways allow: it returns what Redis is to hear of it with a pulse, and
-// tells the log.
+// overloaded returns what the next pulse must tell Redis if this process is too slow for its gateways' limits.
+// It also logs that, from time to time.
 func (d *Dispatcher) overloaded() (s ledger.Slow) {
 	now := time.Now()
 	slots, is := d.tooSlow(now)
@@ -74,7 +74,7 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 	if now.Sub(d.over.told) > tellEvery && d.from == 0 {
 		d.over.told, d.over.telling = now, len(d.units())
 	}
-	if d.over.telling > 0 { // all gateways, some at a time where they are many
+	if d.over.telling > 0 { // all gateways, some at a time if they are many
 		s = ledger.Slow{Process: processName(), For: now.Sub(d.over.since), Slots: slots}
 	}
 	if now.Sub(d.overSaid) > complainEvery {
@@ -85,13 +85,13 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 	return s
 }
 
-// overload is since when this process is too slow, and when Redis was told last; zero: it is not.
+// overload is since when this process is too slow, and when Redis was last told; zero if it is not.
 type overload struct {
 	since, told time.Time
-	telling     int // so many gateways have not heard of it since then
+	telling     int // number of gateways still to be told since then
 }
 
-// pulseOnce looks at the gateways once. What is wrong with one of them alone goes to the log and keeps none from its turn.
+// pulseOnce reads the gateways once. A fault of a single gateway is logged and does not affect the others.
 func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	slow, units := d.overloaded(), d.turn()
 	d.over.telling -= len(units)
@@ -102,7 +102,7 @@ func (d *Dispatcher) pulseOnce(ctx context.Context) error {
 	return err
 }
 
-// lookAtAll is a pulse of all gateways, whether or not it is their turn.
+// lookAtAll reads all gateways, whether or not it is their turn.
 func (d *Dispatcher) lookAtAll(ctx context.Context) error {
 	well := d.well(d.units())
 	if err := d.look(ctx, well, ledger.Slow{}); err != nil {
@@ -116,7 +116,7 @@ func (d *Dispatcher) lookAtAll(ctx context.Context) error {
 	return nil
 }
 
-// well returns those of some gateways that are served, or to be.
+// well returns those of the gateways that are served, or will be.
 func (d *Dispatcher) well(units []*unit) []*unit {
 	return slices.DeleteFunc(slices.Clone(units), func(u *unit) bool { return u.ailing.Load() })
 }
@@ -140,13 +140,13 @@ func (d *Dispatcher) look(ctx context.Context, units []*unit, slow ledger.Slow) 
 	return err
 }
 
-// unfelt is what comes of a pulse that could not be taken of this gateway alone: what is damaged there is no other's business.
+// unfelt handles a failed pulse of one gateway: damage there concerns no other.
 func (u *unit) unfelt(ctx context.Context, err error) {
 	u.idle, u.blind = true, err
 	u.sayBroken(ctx, "gateway not looked at, trying again", err)
 }
 
-// sayBroken says now and then what keeps this gateway alone from being served, if anything does.
+// sayBroken logs, from time to time, what keeps this gateway alone from being served.
 func (u *unit) sayBroken(ctx context.Context, what string, err error) {
 	if err != nil && time.Since(u.damaged) > complainEvery {
 		u.damaged = time.Now()
@@ -154,12 +154,13 @@ func (u *unit) sayBroken(ctx context.Context, what string, err error) {
 	}
 }
 
-// turn returns the gateways whose turn it is: the idle ones every other time, all together, or always where there are no others. What wakes an idle
-// gateway at once is published. Of many gateways the next ones, and those of which something was published.
+// turn returns the gateways to read: idle ones are due every other time, all together, or always if no others
+// exist. With many gateways, it returns the next ones and those that a message was about. An idle gateway is
+// woken by a message when it gets work.
 func (d *Dispatcher) turn() []*unit {
 	if all := d.units(); len(all) > manyUnits {
 		from := d.from
-		if from >= len(all) { // there were more
+		if from >= len(all) { // there were more before the reload
 			from = 0
 		}
 		upto := min(from+few(len(all)), len(all))
@@ -185,12 +186,13 @@ func (d *Dispatcher) turn() []*unit {
 	return units
 }
 
-// idle says that the last pulse of every gateway found nothing to do.
+// idle reports whether the last pulse of every gateway found nothing to do.
 func (d *Dispatcher) idle() bool {
 	return !slices.ContainsFunc(d.units(), func(u *unit) bool { return !u.ailing.Load() && !u.idle })
 }
 
-// feel wakes what a pulse says has work, or will have before the next one. It is an error if Redis was away when the limits that hold now were asked for.
+// feel starts the work that a pulse found, including what is due before the next pulse. It returns an error if
+// Redis was unreachable when the limits in force were requested.
 func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) error {
 	u.blind = nil
 	u.sayBroken(ctx, "no slots, trying again", u.pacer.Broken())
@@ -215,7 +217,7 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) err
 	if p.Shelve {
 		u.shelver.nudge()
 	}
-	// Processes take turns by chance, and none skips two sweeps in a row.
+	// Processes take turns at random, and none skips two sweeps in a row.
 	if u.passed = p.Sweep && !u.passed && rand.N(2) == 0; p.Sweep && !u.passed {
 		u.sweeper.nudge()
 	}
@@ -232,10 +234,11 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) err
 	return u.follow(ctx, p.Limits)
 }
 
-// staleLong is how long the pacer may refuse this process for its limits' age until the log says so: a pulse or two mend it.
+// staleLong is how long Redis may refuse this process's limits as too old before that is logged. Usually a
+// pulse or two fixes it.
 const staleLong = 2 * time.Second
 
-// stale says whether the pacer has seen newer limits than this process keeps.
+// stale reports whether the pacer has seen newer limits than this process has.
 func (u *unit) stale() bool {
 	is, since := u.pacer.Stale()
 	if since > staleLong && time.Since(u.outdated) > complainEvery {
@@ -246,8 +249,8 @@ func (u *unit) stale() bool {
 	return is
 }
 
-// follow takes over limits that were set live, and says once for each version that it can't: the old ones stay then. That Redis is away is no
-// reason to keep to the old ones, and an error.
+// follow applies limits that were set at run time. If it can't, the old ones stay, and it logs that once for
+// each version. An unreachable Redis is an error.
 func (u *unit) follow(ctx context.Context, version int64) error {
 	err := u.adopt(ctx)
 	if redisdb.Away(err) {
@@ -260,7 +263,7 @@ func (u *unit) follow(ctx context.Context, version int64) error {
 	return nil
 }
 
-// move puts due retries and scheduled jobs at the head of the queue.
+// move moves due retries and scheduled jobs into the queue.
 func (u *unit) move(ctx context.Context) time.Duration {
 	_, next, err := u.now().books.MoveDue(ctx)
 	if err != nil {
@@ -270,8 +273,8 @@ func (u *unit) move(ctx context.Context) time.Duration {
 	return next
 }
 
-// sweep takes up what dead workers left, and what others put into the queue and asynq put aside: when a pulse
-// says that there may be some, and now and then.
+// sweep recovers what dead workers left, and foreign tasks that asynq put aside. It runs when a pulse reports
+// that there may be some, and from time to time.
 func (u *unit) sweep(ctx context.Context) time.Duration {
 	swept, err := u.now().books.Sweep(ctx)
 	if err != nil {
@@ -288,10 +291,11 @@ func (u *unit) sweep(ctx context.Context) time.Duration {
 	return sweepAtLeast
 }
 
-// headEvery is how often the log has how the chain of the trail ends, where it has links: by one line of it, later changes of what was there then are told.
+// headEvery is how often the head of the audit chain is logged, if there is one. With such a line, later
+// changes to the entries before it can be detected.
 const headEvery = time.Hour
 
-// seal chains the entries of the trail that scripts have written, and says now and then how the chain ends.
+// seal chains the audit entries that scripts have written, and logs the head of the chain from time to time.
 func (u *unit) seal(ctx context.Context) {
 	head, err := Store(u.redis, u.now().cfg).Seal(ctx)
 	if err != nil {
@@ -304,7 +308,7 @@ func (u *unit) seal(ctx context.Context) {
 	}
 }
 
-// parkStrays parks tasks that are not ours and that asynq will never deliver.
+// parkStrays parks foreign tasks that asynq will never deliver.
 func (u *unit) parkStrays(ctx context.Context) error {
 	strays, err := queue.Strays(ctx, u.redis, u.name)
 	if err != nil {
@@ -312,7 +316,7 @@ func (u *unit) parkStrays(ctx context.Context) error {
 	}
 	for _, s := range strays {
 		if err := cmp.Or(u.now().worker.Handle(ctx, job.Delivery{TaskID: s.TaskID, Payload: s.Payload, Foreign: true}), ctx.Err()); err != nil {
-			return err // nobody knows whether it is parked
+			return err // it is unknown whether it is parked
 		}
 		if err := queue.Drop(ctx, u.redis, u.name, s.TaskID); err != nil {
 			return err
@@ -327,7 +331,7 @@ func (u *unit) complain(ctx context.Context, what string, err error) {
 	}
 }
 
-// await waits for d, or the end; it reports whether to go on.
+// await waits for d or the end of ctx, and reports whether to continue.
 func await(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

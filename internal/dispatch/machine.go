@@ -16,18 +16,19 @@ import (
 )
 
 const (
-	// outFirst and outMost bound how long a process pulls nothing before it tries its machine again: as seldom as a gateway that is down is tried.
+	// outFirst and outMost bound the pause before a process tests its machine again: as long as between probes
+	// of a gateway that is down.
 	outFirst = time.Second
 	outMost  = 5 * time.Second
-	// fitFor is how long a machine must have been well for its next fault to count as another one.
+	// fitFor is how long a machine must have worked before its next fault counts as a new one.
 	fitFor = 30 * time.Second
 )
 
-// errUnfit is for the worker alone: the job goes back to the queue, where another process pulls it.
+// errUnfit is for the worker only: the job goes back to the queue, and another process pulls it.
 var errUnfit = errors.New("this process is out of service: its machine can't call the gateway")
 
-// ownMachine says whether this process can call its gateway. When it can't for a fault of its machine's, it takes itself out of service: it pulls
-// nothing, and the others have all slots.
+// ownMachine tracks whether this process can call its gateway. If a fault of the machine prevents it, the
+// process takes itself out of service: it pulls nothing, and other processes get all slots.
 type ownMachine struct {
 	log    *slog.Logger
 	faults prometheus.Counter
@@ -35,13 +36,13 @@ type ownMachine struct {
 	failed func() // wakes the minder
 
 	mu    sync.Mutex
-	why   error         // nil: it is in service
-	fit   chan struct{} // closes when it is in service again
-	since time.Time     // when it was put back into service
-	pause time.Duration // before it is tried again
+	why   error         // nil: in service
+	fit   chan struct{} // closed when it is in service again
+	since time.Time     // when it returned to service
+	pause time.Duration // until the next test
 }
 
-// machineMetrics are the instruments of what faults of this machine come to.
+// machineMetrics are the metrics of machine faults.
 type machineMetrics struct {
 	faults *prometheus.CounterVec
 	out    *prometheus.GaugeVec
@@ -69,7 +70,7 @@ func newMachine(gateway string, m machineMetrics, log *slog.Logger, failed func(
 	return &ownMachine{log: log, faults: m.faults.WithLabelValues(gateway), out: m.out.WithLabelValues(gateway), failed: failed}
 }
 
-// called takes in what a call came to.
+// called takes the result of a call into account.
 func (m *ownMachine) called(err error) {
 	if !errors.Is(err, job.ErrLocal) {
 		return
@@ -84,14 +85,14 @@ func (m *ownMachine) called(err error) {
 	m.out.Set(1)
 	m.failed()
 	if m.pause > 0 && time.Since(m.since) < fitFor {
-		return // the log knows
+		return // already logged
 	}
 	m.pause = outFirst
 	m.log.Error("this machine can't call the gateway: this process pulls no more of its jobs until it can, and the others go on",
 		"error", err, "hint", remedy(err))
 }
 
-// remedy says what to do about a fault of this machine.
+// remedy says what to do about a machine fault.
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.EMFILE):
@@ -110,7 +111,7 @@ func remedy(err error) string {
 	return "see whether the name servers of /etc/resolv.conf answer this machine"
 }
 
-// unfit returns why the process is out of service, nil if it is not.
+// unfit returns why the process is out of service, or nil.
 func (m *ownMachine) unfit() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +134,8 @@ func (m *ownMachine) wait(ctx context.Context) error {
 	}
 }
 
-// next returns how long to wait before the machine is tried again: longer each time, until it has been well for a while.
+// next returns how long to wait before the next test. It grows each time, until the machine has worked for a
+// while.
 func (m *ownMachine) next() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,14 +153,15 @@ func (m *ownMachine) back() {
 	m.log.Info("this machine can call the gateway again: back in service")
 }
 
-// mind tries the machine while the process is out of service: by a connection to the gateway over which nothing is sent. Any
-// end but a fault of the machine's puts the process back, as it is for the calls to find out what else is wrong.
+// mind tests the machine while the process is out of service, with a connection to the gateway over which
+// nothing is sent. Any result but a machine fault puts the process back into service; other faults are for
+// calls to find.
 func (u *unit) mind(ctx context.Context) time.Duration {
 	switch {
 	case u.machine.unfit() == nil:
 		return -1
 	case !u.trying:
-		u.pacer.Empty(ctx, job.Slot{}) // others may have its slots
+		u.pacer.Empty(ctx, job.Slot{}) // its slots are free for others
 		u.trying = true
 		return u.machine.next()
 	case errors.Is(u.now().client.Reach(ctx), job.ErrLocal):
@@ -170,8 +173,8 @@ func (u *unit) mind(ctx context.Context) time.Duration {
 	return -1
 }
 
-// TakesJobs returns why Redis does not answer, or takes no writes for these gateways; nil if it does both. Everybody may read what the error's message
-// says: it names no address.
+// TakesJobs returns why Redis does not answer or accept writes for these gateways, or nil if it does both. The
+// error's message names no address, so anyone may read it.
 func TakesJobs(ctx context.Context, db *redisdb.DB, gateways []string) error {
 	if err := db.Ping(ctx); err != nil {
 		return unreachable(err)
@@ -194,7 +197,8 @@ func unreachable(err error) error {
 	return &job.Error{Code: job.CodeUnavailable, Message: "this machine can't connect to Redis: " + errno.Error(), Hint: remedy(err)}
 }
 
-// Fit returns why this process does not serve a gateway: its machine can't call it. Nil if it can call all. Everybody may read it: it names no address.
+// Fit returns why this process does not serve a gateway, because its machine can't call it, or nil if it can
+// call all. The message names no address, so anyone may read it.
 func (d *Dispatcher) Fit() error {
 	for _, u := range d.units() {
 		err := u.machine.unfit()

@@ -13,14 +13,14 @@ import (
 	"spillway/internal/job"
 )
 
-// mask takes a gateway's secrets out of its answers: some gateways repeat a request in their errors, and what they say is kept with the
-// job and shown to whoever looks at it.
+// mask removes a gateway's secrets from its answers: some gateways quote the request in errors, and answers are
+// stored with the job and shown to its viewers.
 type mask struct {
 	needles   []needle
-	keepCards bool // card numbers are left as they are
+	keepCards bool // card numbers are not masked
 }
 
-// maskOf is newMask, and takes out card numbers too unless the gateway may have them.
+// maskOf is newMask, and masks card numbers too, unless the gateway allows them.
 func maskOf(g config.Gateway) mask {
 	m := newMask(g.Request)
 	m.keepCards = g.Pan.Then == job.CardsAllow
@@ -70,7 +70,7 @@ func (m *mask) add(secret string) {
 	}
 }
 
-// with returns what hides the access tokens of now as well.
+// with returns a function that masks the current access tokens, too.
 func (m mask) with(tokens *access.Keeper) func([]byte) []byte {
 	return func(text []byte) []byte {
 		now := mask{needles: slices.Clone(m.needles), keepCards: m.keepCards}
@@ -81,14 +81,14 @@ func (m mask) with(tokens *access.Keeper) func([]byte) []byte {
 	}
 }
 
-// inBasic returns the secret of a user and password in base64: the password, or the user where there is none.
+// inBasic returns the secret of a base64 user and password: the password, or the user if there is none.
 func inBasic(credentials string) string {
 	both, _ := base64.StdEncoding.DecodeString(credentials)
 	user, password, _ := strings.Cut(string(both), ":")
 	return cmp.Or(password, user)
 }
 
-// harmless are headers that say how to talk, not who does.
+// harmless matches headers that describe the message, not the sender.
 var harmless = regexp.MustCompile(`(?i)^(accept.*|content-.*|user-agent|host|prefer|cache-control|.*-version)$`)
 
 var secretParameter = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|sig|auth|cred`)

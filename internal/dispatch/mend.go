@@ -8,11 +8,11 @@ import (
 	"spillway/internal/ledger"
 )
 
-// totalsFirst is when the totals are looked at for the first time, and how long after a failure again.
+// totalsFirst is when the totals are checked for the first time, and how soon after a failure.
 const totalsFirst = 2 * time.Second
 
-// totals looks at the totals of all gateways in one round trip, so that idle ones cost next to nothing, and has those mended where they
-// don't add up, until ctx ends.
+// totals checks the totals of all gateways in one round trip, so that idle ones cost next to nothing, and
+// repairs gateways whose totals don't add up, until ctx ends.
 func (d *Dispatcher) totals(ctx context.Context) {
 	for next := totalsFirst; await(ctx, next); {
 		units := d.units()
@@ -36,7 +36,8 @@ func (d *Dispatcher) totals(ctx context.Context) {
 	}
 }
 
-// mend returns the errand that puts right what writes behind our back, evictions and lost writes have put out of place. It looks closer when the totals did not add up, until they do.
+// mend returns the errand that repairs what foreign writes, evictions and lost writes have corrupted. It
+// examines a gateway when its totals don't add up, until they do.
 func (u *unit) mend(books *ledger.Books) func(context.Context) time.Duration {
 	m := audit.New(u.redis, u.name, books).Mender()
 	return func(ctx context.Context) time.Duration {

@@ -3,7 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,18 +27,18 @@ var moveLua string
 var moveScript = redisdb.NewScript(moveLua)
 
 const (
-	scanned   = 1000    // keys that one look goes through
+	scanned   = 1000    // keys that one scan step reads
 	movedOnce = 200     // keys that one step changes
-	taken     = "TAKEN" // begins the error of move.lua where a key of the new name is there already
+	taken     = "TAKEN" // prefix of the error of move.lua for an existing key of the new name
 )
 
-// Moving is a gateway that the configuration does not have, and that gets another name or is forgotten.
+// Moving is a gateway, no longer configured, that is renamed or forgotten.
 type Moving struct {
 	Redis redis.UniversalClient
 	Old   string
-	New   config.Gateway // without a name: it is to be forgotten
-	Act   deadletter.Act // who does it, and why; its time is Redis's
-	// Did is told how many keys each step has changed.
+	New   config.Gateway // no name: forget it
+	Act   deadletter.Act // who does it, and why; Redis sets its time
+	// Did is called with the number of keys that each step has changed.
 	Did func(keys int64)
 
 	once int // keys that one step changes; 0: movedOnce
@@ -48,7 +48,8 @@ func (m Moving) move() incarnation.Move {
 	return incarnation.Move{Old: m.Old, New: m.New.Name, Silence: quiet}
 }
 
-// Check returns why it can't be done with this Redis or this configuration, or nil. What depends on the gateways' state is looked at when it begins.
+// Check returns why it can't be done with this Redis or configuration, or nil. The gateways' state is checked
+// when it begins.
 func (m Moving) Check() error {
 	if m.New.Name == "" {
 		return nil
@@ -64,7 +65,7 @@ func (m Moving) Check() error {
 	return nil
 }
 
-// begin has nobody call the gateway any more, and nothing go in. It returns what incarnation.Left has of the entry.
+// begin stops calls and admission at the gateway. It returns the audit entry in the form of incarnation.Left.
 func (m *Moving) begin(ctx context.Context) (entry string, err error) {
 	move, err := m.patient(ctx)
 	if err != nil {
@@ -84,7 +85,7 @@ func (m *Moving) begin(ctx context.Context) (entry string, err error) {
 	return left.Entry, m.refused(left)
 }
 
-// refused says why it could not begin; nil if it has.
+// refused returns why it could not begin; nil if it has begun.
 func (m *Moving) refused(left incarnation.Left) error {
 	var message, hint string
 	switch left.What {
@@ -108,7 +109,8 @@ func (m *Moving) refused(left incarnation.Left) error {
 	return &job.Error{Code: job.CodeFailed, Message: message, Hint: hint}
 }
 
-// Rename gives all that belongs to the gateway its new name, in small steps. Killed anywhere, it goes on when it is done again.
+// Rename gives everything that belongs to the gateway its new name, in small steps. If it is killed, it can be
+// repeated to continue.
 func (m Moving) Rename(ctx context.Context) error {
 	entry, err := m.begin(ctx)
 	if err != nil {
@@ -120,7 +122,7 @@ func (m Moving) Rename(ctx context.Context) error {
 	if err := m.join(ctx); err != nil {
 		return err
 	}
-	for { // until there was nothing left: what a look found may have had a new name before its turn
+	for { // until none are left: a key found by one scan may get its new name before its turn
 		moved, err := m.each(ctx, m.Redis, m.rename)
 		if err != nil {
 			return err
@@ -138,7 +140,7 @@ func (m Moving) Rename(ctx context.Context) error {
 	return redisdb.Unregister(ctx, m.Redis, m.Old)
 }
 
-// each goes through the keys of the gateway but for the one that says what is done, some at a time.
+// each visits the gateway's keys some at a time, except for the one that records progress.
 func (m Moving) each(ctx context.Context, node redis.UniversalClient, do func(context.Context, redis.UniversalClient, []string) (int64, error)) (all int64, err error) {
 	for _, start := range redisdb.Starts(m.Old) {
 		for cursor, first := uint64(0), true; first || cursor != 0; first = false {
@@ -194,7 +196,7 @@ func (m Moving) rename(ctx context.Context, c redis.UniversalClient, keys []stri
 	return n, err
 }
 
-// messages returns what the tasks among some keys say with the queue's new name; "" for all other keys.
+// messages returns the messages of the tasks among some keys, with the queue's new name; "" for other keys.
 func (m Moving) messages(ctx context.Context, c redis.UniversalClient, keys []string) ([]any, error) {
 	tasks, start := map[int]*redis.StringCmd{}, redisdb.NewKeys(m.Old).TaskPrefix()
 	_, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -213,7 +215,7 @@ func (m Moving) messages(ctx context.Context, c redis.UniversalClient, keys []st
 			switch {
 			case failed == nil:
 				messages[i] = queue.Moved(msg, m.New.Name)
-			case !errors.Is(failed, redis.Nil) && !redis.HasErrorPrefix(failed, "WRONGTYPE"): // else it is no task: it goes along as it is
+			case !errors.Is(failed, redis.Nil) && !redis.HasErrorPrefix(failed, "WRONGTYPE"): // otherwise it is no task and moves unchanged
 				return nil, failed
 			}
 		}
@@ -224,7 +226,7 @@ func (m Moving) messages(ctx context.Context, c redis.UniversalClient, keys []st
 	return messages, nil
 }
 
-// written says in the trail that the rename is over.
+// written adds the end of the rename to the audit trail.
 func (m Moving) written(ctx context.Context, place string) error {
 	at, err := strconv.ParseInt(place, 10, 64)
 	if err != nil {
@@ -233,13 +235,14 @@ func (m Moving) written(ctx context.Context, place string) error {
 	return deadletter.New(m.Redis, m.New.Name).EndAct(ctx, at)
 }
 
-// Forgotten is the entry of a gateway that was forgotten, or is being. It stays.
+// Forgotten is the entry of a gateway that was or is being forgotten. It is permanent.
 type Forgotten struct {
 	Gateway string `json:"gateway"`
 	deadletter.Act
 }
 
-// Forget deletes all that belongs to the gateway, in small steps, and keeps an entry. Killed anywhere, it goes on when it is done again.
+// Forget deletes everything that belongs to the gateway, in small steps, and keeps an entry. If it is killed,
+// it can be repeated to continue.
 func (m Moving) Forget(ctx context.Context) error {
 	began, err := m.begin(ctx)
 	if err != nil {
@@ -262,7 +265,8 @@ func (m Moving) Forget(ctx context.Context) error {
 	if err := m.endForgotten(ctx, field); err != nil {
 		return err
 	}
-	// Alive goes last: while it says that the gateway leaves, no job goes in, so none goes in that the register then lacks.
+	// Alive is deleted last: while it says that the gateway leaves, no job is admitted. A job admitted later
+	// would be missing from the register.
 	if err := redisdb.Unregister(ctx, m.Redis, m.Old); err != nil {
 		return err
 	}
@@ -290,7 +294,7 @@ func (m Moving) endForgotten(ctx context.Context, field string) error {
 	return m.Redis.HSet(ctx, redisdb.Forgotten, field, line).Err()
 }
 
-// AllForgotten returns the entries of the gateways that were forgotten, in no order.
+// AllForgotten returns the entries of the forgotten gateways, in no particular order.
 func AllForgotten(ctx context.Context, c redis.UniversalClient) ([]Forgotten, error) {
 	lines, err := c.HVals(ctx, redisdb.Forgotten).Result()
 	if err != nil {
@@ -305,11 +309,12 @@ func AllForgotten(ctx context.Context, c redis.UniversalClient) ([]Forgotten, er
 	return all, nil
 }
 
-// Called are the jobs of a gateway that are not over and that may have been charged.
+// Called counts the jobs of a gateway that are not over and may have been charged.
 type Called struct {
-	Waiting int64 // of those, how many wait for another call
+	Waiting int64 // those of them that wait for another call
 	Parked  int64
-	// Otherwise is how many of them went out with another URL, method, encoding or prefix of the key than the new gateway's: they would be parked, and not called.
+	// Otherwise is how many of them were sent with another URL, method, encoding or key prefix than the new
+	// gateway's: they would be parked, not called.
 	Otherwise int64
 }
 
@@ -335,7 +340,7 @@ func (m Moving) MayBeCharged(ctx context.Context) (n Called, err error) {
 	return n, m.count(ctx, ids, &charged, &n.Otherwise)
 }
 
-// calledBefore returns the jobs that wait and may have been called.
+// calledBefore returns the waiting jobs that may have been called.
 func calledBefore(ctx context.Context, c redis.UniversalClient, k redisdb.Keys) ([]string, error) {
 	ids, err := c.ZRange(ctx, k.Retrying(), 0, -1).Result()
 	if err != nil {
@@ -343,7 +348,7 @@ func calledBefore(ctx context.Context, c redis.UniversalClient, k redisdb.Keys) 
 	}
 	lines, err := redisdb.Lines(ctx, c, k)
 	for i := 0; i < len(lines) && err == nil; i++ {
-		if line := lines[i]; line == k.Pending() || strings.HasPrefix(line, k.First("")) { // those were never called
+		if line := lines[i]; line == k.Pending() || strings.HasPrefix(line, k.First("")) { // never called
 			continue
 		}
 		var tasks []string
@@ -357,7 +362,8 @@ func calledBefore(ctx context.Context, c redis.UniversalClient, k redisdb.Keys) 
 	return ids, err
 }
 
-// count counts those of some jobs that may have been charged, and those that went out otherwise than they would now.
+// count counts those of the jobs that may have been charged, and those that were sent in another form than they
+// would be now.
 func (m Moving) count(ctx context.Context, ids []string, charged, otherwise *int64) error {
 	k, now := redisdb.NewKeys(m.Old), ""
 	if m.New.Name != "" {

@@ -12,13 +12,13 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Open connects to the configuration's Redis and waits up to wait for its first answer. Its errors carry codes:
-// usage for an address that can't be used, failed where Redis refuses us, unavailable where it is away.
+// Open connects to the configuration's Redis and waits up to wait for its first reply. Its errors have codes:
+// usage for an unusable address, failed if Redis refuses the connection, unavailable if it is unreachable.
 func Open(ctx context.Context, cfg *config.Config, wait time.Duration) (*redisdb.DB, error) {
 	return OpenTelling(ctx, cfg, wait, nil)
 }
 
-// OpenTelling is Open; while it waits, waiting has been told why (nil: nobody is).
+// OpenTelling is Open. While it waits, it calls waiting, if not nil, with the reason.
 func OpenTelling(ctx context.Context, cfg *config.Config, wait time.Duration, waiting func(error)) (*redisdb.DB, error) {
 	secure, err := cfg.RedisTLS.Config()
 	if err != nil {
@@ -32,7 +32,8 @@ func OpenTelling(ctx context.Context, cfg *config.Config, wait time.Duration, wa
 	return db, err
 }
 
-// Inspect refuses a Redis that would lose jobs, and returns what else an operator should know of it. It has patience with one that is away.
+// Inspect refuses a Redis that would lose jobs, and returns other findings for the operator. It retries while
+// Redis is unreachable.
 func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findings []redisdb.Finding, err error) {
 	look := func(ctx context.Context) (err error) { findings, err = db.Check(ctx); return err }
 	if err := redisdb.Patiently(ctx, patience, look); err != nil {
@@ -46,7 +47,8 @@ func Inspect(ctx context.Context, db *redisdb.DB, patience time.Duration) (findi
 	return findings, nil
 }
 
-// Known refuses gateways of which Redis's data is of a newer format than this program knows. It has patience with a Redis that is away.
+// Known refuses gateways whose data in Redis has a newer format than this program knows. It retries while Redis
+// is unreachable.
 func Known(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, patience time.Duration) error {
 	names := make([]string, len(gateways))
 	for i, g := range gateways {
@@ -55,16 +57,16 @@ func Known(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, patie
 	return redisdb.Patiently(ctx, patience, func(ctx context.Context) error { return redisdb.CheckFormat(ctx, db.Client, names) })
 }
 
-// NoGateway is the error of a gateway that the configuration does not have.
+// NoGateway returns the error for a gateway that is not configured.
 func NoGateway(cfg *config.Config, name string) error {
 	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q in %s", name, cfg.File) + job.DidYouMean(name, "", cfg.Names()),
 		Hint: "it has: " + someNames(cfg.Names())}
 }
 
-// mostNamed is how many gateways a hint names.
+// mostNamed is the most gateways that a hint names.
 const mostNamed = 20
 
-// someNames are the names of gateways for a hint; of thousands the first few.
+// someNames lists the names of gateways for a hint, or the first few of many.
 func someNames(names []string) string {
 	if more := len(names) - mostNamed; more > 0 {
 		return fmt.Sprintf("%s and %s more, which dispatcher gateway list names", strings.Join(names[:mostNamed], ", "), job.CountText(int64(more)))

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/feed"
 )
 
-// Feed returns one gateway's outcome feed; nil where the configuration has none.
+// Feed returns one gateway's outcome feed; nil if none is configured.
 func Feed(c redis.UniversalClient, g config.Gateway) *feed.Feed {
 	if g.Outcomes == nil {
 		return nil
@@ -21,7 +21,7 @@ func Feed(c redis.UniversalClient, g config.Gateway) *feed.Feed {
 	return feed.New(c, feed.Config{Gateway: g.Name, Readers: o.Readers, Keep: o.Keep, MaxBehind: o.MaxBehind, Drop: o.Then == config.OutcomesDrop})
 }
 
-// lookAtFeed returns how a gateway's outcome feed stands; nil where it has none.
+// lookAtFeed returns the state of a gateway's outcome feed; nil if it has none.
 func lookAtFeed(ctx context.Context, c redis.UniversalClient, g config.Gateway) (*feed.Standing, error) {
 	f := Feed(c, g)
 	if f == nil {
@@ -34,7 +34,7 @@ func lookAtFeed(ctx context.Context, c redis.UniversalClient, g config.Gateway) 
 	return &s, nil
 }
 
-// untold says why nobody calls a gateway whose outcomes nobody reads.
+// untold says why a gateway whose outcomes are not read is not called.
 func untold(g config.Gateway, s feed.Standing) string {
 	behind := int64(0)
 	for _, r := range s.Readers {
@@ -46,10 +46,11 @@ func untold(g config.Gateway, s feed.Standing) string {
 		g.Outcomes.MaxBehind)
 }
 
-// told says whether a gateway is held since a reader of its outcomes is too far behind. The zero told: it is not. Safe for concurrent use.
+// told says whether a gateway is held because a reader of its outcomes is too far behind. The zero told: it is
+// not held. It is safe for concurrent use.
 type told struct {
 	mu   sync.Mutex
-	free chan struct{} // closes when it is not held any more; nil: it is not
+	free chan struct{} // closed when the hold ends; nil: no hold
 }
 
 func (t *told) held() bool {
@@ -58,7 +59,7 @@ func (t *told) held() bool {
 	return t.free != nil
 }
 
-// set says how it is now, and returns whether it was otherwise.
+// set sets whether it is held, and reports whether that changed.
 func (t *told) set(held bool) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,11 +92,11 @@ func (t *told) wait(ctx context.Context) error {
 }
 
 const (
-	tellSoon = time.Second      // how often the feed of a gateway at work is looked at
-	tellLate = 10 * time.Second // and that of an idle one
+	tellSoon = time.Second      // how often the feed of an active gateway is checked
+	tellLate = 10 * time.Second // how often that of an idle one is
 )
 
-// tell lets go of the outcomes that all readers have, and holds the gateway while one of them is too far behind.
+// tell drops outcomes that all readers have read, and holds the gateway while one of them is too far behind.
 func (u *unit) tell(ctx context.Context) time.Duration {
 	g := u.now().cfg
 	f := Feed(u.redis, g)
@@ -112,10 +113,10 @@ func (u *unit) tell(ctx context.Context) time.Duration {
 	if u.told.held() {
 		return tellSoon
 	}
-	return tellLate // the pulse of a gateway at work nudges it before
+	return tellLate // the pulse of an active gateway nudges it earlier
 }
 
-// tellIfDue has the feed of a gateway looked at that is at work.
+// tellIfDue has the feed of an active gateway checked if that is due.
 func (u *unit) tellIfDue() {
 	if u.now().cfg.Outcomes != nil && time.Since(u.toldAt) >= tellSoon {
 		u.toldAt = time.Now()
@@ -123,7 +124,7 @@ func (u *unit) tellIfDue() {
 	}
 }
 
-// goOn holds the gateway, or lets it go on, as the feed says.
+// goOn holds or releases the gateway, depending on the feed.
 func (u *unit) goOn(g config.Gateway, s feed.Standing) {
 	held := !s.Held.IsZero()
 	if !u.told.set(held) {

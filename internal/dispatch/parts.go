@@ -13,37 +13,39 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Part is how many jobs of a gateway take a route, or are of a class.
+// Part is the jobs of one route or class of a gateway.
 type Part struct {
 	// Name is empty for the gateway's own request.
 	Name string
-	// Queued is how many of its jobs wait in the queue; less than 0 where nobody counts them.
+	// Queued is how many of its jobs are in the queue; negative if not counted.
 	Queued int64
-	// Limits are those of a route besides the gateway's.
+	// Limits are those of a route, besides the gateway's.
 	Limits []job.Limit
-	// Floor is the share of the calls that a class has at least, in percent.
+	// Floor is the least share of calls of a class, in percent.
 	Floor int64
-	// Hold is what keeps back the calls of a route alone, and Paused says that an operator does.
+	// Hold is the route's own hold. Paused says that an operator paused it.
 	Hold   bucket.Standing
 	Paused bool
 }
 
-// Parts is how the queue of a gateway is divided.
+// Parts is a gateway's queue by route, class and lane.
 type Parts struct {
-	// Routes and Classes are in the order of the file; none where the gateway has none.
+	// Routes and Classes are in configured order; empty if the gateway has none.
 	Routes, Classes []Part
-	// Lanes is what is known of its lanes; nil where it has neither lanes nor routes with limits.
+	// Lanes is the totals of its lanes; nil if it has neither lanes nor route limits.
 	Lanes *bucket.LaneTotals
-	// Unsorted is how many jobs do not stand in lanes yet: they do once a dispatcher calls the next one. The jobs of Routes leave them out.
+	// Unsorted is how many jobs are not in lanes yet: they move there with the next call. They are not counted
+	// in Routes.
 	Unsorted int64
 }
 
-// Laned says that a gateway's jobs stand in lanes while they wait: it has lanes, or routes with limits, caps or holds of their own.
+// Laned reports whether a gateway's waiting jobs are kept in lanes: it has lanes, or routes with limits, caps
+// or holds of their own.
 func Laned(g config.Gateway) bool {
 	return bucket.PacerConfig{Lanes: lanesOf(g), Routes: routesOf(g), Scoped: g.Scoped()}.Laned()
 }
 
-// lookAtParts looks at how the queue of a gateway is divided. queued is how many jobs it has.
+// lookAtParts reads the parts of a gateway's queue. queued is the number of its jobs.
 func lookAtParts(ctx context.Context, c redis.UniversalClient, g config.Gateway, queued int64) (p Parts, err error) {
 	if Laned(g) {
 		totals, err := bucket.LookAtLanes(ctx, c, g.Name)
@@ -86,7 +88,7 @@ func lookAtParts(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 	return p, err
 }
 
-// keptBack fills in which routes are held alone or paused.
+// keptBack sets which routes are held or paused on their own.
 func (p *Parts) keptBack(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
 	if p.Lanes == nil || len(p.Routes) == 0 {
 		return nil
@@ -117,11 +119,11 @@ func (p Parts) on(route string) int64 {
 	return p.Lanes.On(route)
 }
 
-// lanesLooked is how many lanes are looked at to find the largest: that takes Redis a few milliseconds.
+// lanesLooked is how many lanes are searched for the largest, which takes Redis a few milliseconds.
 const lanesLooked = 2000
 
-// besideWait returns how long the last waiting job waits at least for limits of its route and its lane. least says that there are lanes that were not looked at: it
-// may wait longer.
+// besideWait returns the least time that the last waiting job waits for limits of its route and lane. least
+// says that some lanes were not read: it may wait longer.
 func besideWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, p Parts) (left time.Duration, least bool, err error) {
 	if p.Lanes == nil {
 		return 0, false, nil
@@ -140,7 +142,7 @@ func besideWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, 
 	return max(left, atLeast(now.Limits, l.Lanes[0].Jobs)), !l.All || now.Paused, err
 }
 
-// atLeast is how long so many calls take at least that begin with all their permits.
+// atLeast returns the least time that so many calls take if all permits are available at the start.
 func atLeast(limits []job.Limit, calls int64) (left time.Duration) {
 	for _, l := range limits {
 		left = max(left, span(float64(calls-l.N)/l.PerSecond()))
@@ -148,7 +150,7 @@ func atLeast(limits []job.Limit, calls int64) (left time.Duration) {
 	return left
 }
 
-// LookAtLane returns what is known of a lane of a gateway that was seen so.
+// LookAtLane returns the state of a lane of a gateway, given the gateway's snapshot.
 func LookAtLane(ctx context.Context, c redis.UniversalClient, g config.Gateway, v Glance, lane string) (l bucket.LaneLook, err error) {
 	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), unmeasured)
 	if err != nil {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// recallEvery is how often it is looked whether Redis still has what was set live for lanes and routes.
+// recallEvery is how often it is checked that Redis still has what was set at run time for lanes and routes.
 const recallEvery = 5 * time.Second
 
-// recall keeps up with what is set live for lanes and routes, and tells Redis again what it has lost.
+// recall follows what is set at run time for lanes and routes, and restores what Redis has lost.
 func (u *unit) recall(ctx context.Context) time.Duration {
 	if !Laned(u.now().cfg) {
 		return -1

@@ -13,7 +13,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// registering are books that write their gateway into the register before the first job goes in: one command for a process and gateway.
+// registering are books that register their gateway before its first job is admitted, with one command for each
+// process and gateway.
 type registering struct {
 	admission.Books
 	redis   redis.UniversalClient
@@ -38,7 +39,8 @@ func (r *registering) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	}, nil
 }
 
-// LastServed is when a dispatcher that serves the gateway last gave a sign of life, zero if none ever did, and whether one is likely to be at work.
+// LastServed returns when a dispatcher of the gateway last gave a sign of life, zero if never, and whether one
+// is probably running.
 func LastServed(ctx context.Context, c redis.UniversalClient, gateway string) (last time.Time, serves bool, err error) {
 	sign, err := incarnation.Look(ctx, c, gateway)
 	if err != nil {

@@ -19,24 +19,25 @@ import (
 	"spillway/internal/worker"
 )
 
-// set is what a unit works with as it is configured now. A reload puts another one in its place: a call ends with the one it began with.
+// set is what a unit uses for its current configuration. A reload replaces it: a call ends with the set with
+// which it began.
 type set struct {
 	cfg    config.Gateway
 	books  *ledger.Books
-	client *gateway.Client            // for jobs that name no route
+	client *gateway.Client            // for jobs without a route
 	routes map[string]*gateway.Client // for the others
 	tokens *access.Keeper             // nil: calls carry none
 	worker *worker.Worker
-	asks   *lookups // nil: the gateway is not asked what came of calls
+	asks   *lookups // nil: no look-ups
 	began  time.Time
-	sheds  bool // one before it had classes or lanes that this one may not have
+	sheds  bool // an earlier set had classes or lanes that this one lacks
 }
 
 func (u *unit) now() *set { return u.set.Load() }
 
 func (u *unit) tokens() *access.Keeper { return u.now().tokens }
 
-// close lets go of what the set had. Its calls under way finish.
+// close closes what the set opened. Its calls in flight finish.
 func (s *set) close() {
 	s.tokens.Close()
 	if s.asks != nil {
@@ -48,7 +49,7 @@ func (s *set) close() {
 	}
 }
 
-// newSet makes what the configuration asks for, or says why it can't be had. Nothing is changed by it.
+// newSet makes the set for a configuration, or returns why that is not possible. It changes nothing.
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
 	s := &set{cfg: g, began: time.Now()}
@@ -85,7 +86,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	return s, nil
 }
 
-// table returns what the answers of a gateway mean, as the jobs of one route see it.
+// table returns what a gateway's answers mean, for the jobs of one route.
 func (s *set) table(g config.Gateway) (outcome.Table, error) {
 	answers, err := table(g)
 	if s.tokens != nil {
@@ -94,7 +95,7 @@ func (s *set) table(g config.Gateway) (outcome.Table, error) {
 	return answers, err
 }
 
-// routes returns how the jobs of each route are called.
+// routes returns how to call the jobs of each route.
 func (u *unit) routes(s *set) (map[string]worker.Route, error) {
 	if len(s.cfg.Routes) == 0 {
 		return nil, nil
@@ -120,7 +121,7 @@ func (u *unit) routes(s *set) (map[string]worker.Route, error) {
 	return all, nil
 }
 
-// hostOf is the host that a gateway calls; empty where nobody can say.
+// hostOf returns the host that a gateway calls; empty if unknown.
 func hostOf(g config.Gateway) string {
 	u, err := url.Parse(g.Request.URL.Reveal())
 	if err != nil {
@@ -129,7 +130,7 @@ func hostOf(g config.Gateway) string {
 	return u.Host
 }
 
-// working is what the worker of a set works with.
+// working returns the worker's configuration for a set.
 func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table) worker.Config {
 	g, t := s.cfg, u.tools
 	return worker.Config{
@@ -141,20 +142,21 @@ func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table)
 	}
 }
 
-// Reloaded is what a reload came to.
+// Reloaded is the result of a reload.
 type Reloaded struct {
-	// Gateways are those served, as they are configured now, in the order of the file.
+	// Gateways are those served, in their current configuration and in configured order.
 	Gateways []config.Gateway
 	// Added are those of them that were not served before.
 	Added []config.Gateway
-	// Removed are the names of those that are served no more.
+	// Removed are the names of gateways no longer served.
 	Removed []string
-	// Kept says in words what stays as it was until a restart.
+	// Kept says what does not change until a restart.
 	Kept []string
 }
 
-// Reload serves these gateways and no others, with these settings. Calls under way end with the old ones, also those of a gateway that is gone.
-// Either all is taken over or, with an error, nothing. Limits that were set live go on before the file's.
+// Reload changes the configuration to these gateways and no others. Calls in flight end under the old one, even
+// those of a removed gateway. Either everything is applied or, with an error, nothing. Limits set at run time
+// still take precedence over configured ones.
 func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Reloaded, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
@@ -163,7 +165,7 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	served := d.byName()
 	d.recallAlso(gateways, served)
 	if len(gateways) > 1 {
-		d.tools.burden = d.burden // those that come are not alone any more
+		d.tools.burden = d.burden // new gateways are not alone
 	}
 	for i, g := range gateways {
 		var err error
@@ -178,7 +180,7 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	for _, p := range plans {
 		if p.set != nil {
 			old := p.unit.set.Swap(p.set)
-			defer old.close() // its calls under way finish
+			defer old.close() // its calls in flight finish
 		}
 	}
 	for _, p := range plans {
@@ -190,16 +192,16 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	return out, nil
 }
 
-// plan is what a reload makes of one gateway.
+// plan is what a reload does with one gateway.
 type plan struct {
 	unit *unit
-	as   config.Gateway // as far as that can be had while it works
-	kept []string       // what stays as it was
-	set  *set           // nil: nothing changes, or it is new
+	as   config.Gateway // as far as it can change while running
+	kept []string       // what does not change
+	set  *set           // nil: no change, or a new gateway
 	new  bool
 }
 
-// planned looks what a reload comes to for one gateway, which u serves; nil: nobody does yet.
+// planned returns the plan for one gateway, served by u; nil: not served yet.
 func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
 	if u == nil {
 		return d.newcomer(g)
@@ -219,7 +221,8 @@ func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
 	return p, err
 }
 
-// same says that a gateway is as it was, wherever it stands in the file now: a merchant's line moves when another one comes before it.
+// same reports whether a gateway is unchanged, apart from its line in the file, which moves when another
+// gateway is added before it.
 func same(a, b config.Gateway) bool {
 	a.At = b.At
 	return reflect.DeepEqual(a, b)
@@ -232,10 +235,11 @@ func (r *Reloaded) add(p plan) {
 	}
 }
 
-// manyMore is by how much the jobs in hand may fall short of all calls that could be under way: few of them take anything like the time-out.
+// manyMore is by what factor the limit of jobs in flight may fall short of all calls that could be in flight:
+// few calls take nearly as long as the timeout.
 const manyMore = 4
 
-// feasible returns the unit's gateway as far as it can be changed while it works, and what stays as it was.
+// feasible returns the unit's gateway as far as it can change while running, and what does not change.
 func (u *unit) feasible(g config.Gateway) (as config.Gateway, kept []string) {
 	g, kept = bounded(g, u.grace)
 	if concurrency(g) > manyMore*u.hands {
@@ -244,7 +248,7 @@ func (u *unit) feasible(g config.Gateway) (as config.Gateway, kept []string) {
 	return g, kept
 }
 
-// bounded returns the gateway with a time-out that a stop waits for, and what stays as it was.
+// bounded returns the gateway with a timeout that a stop waits for, and what does not change.
 func bounded(g config.Gateway, grace time.Duration) (config.Gateway, []string) {
 	if g.Request.Timeout <= grace {
 		return g, nil
@@ -253,8 +257,8 @@ func bounded(g config.Gateway, grace time.Duration) (config.Gateway, []string) {
 	return g, []string{fmt.Sprintf("gateways.%s.request.timeout above the %s of the start", g.Name, job.FormatDuration(grace))}
 }
 
-// settleIn has the pacer and the loops follow a new set. If Redis can't be asked for the limits that are set live, the next pulse that reaches it
-// takes the new limits over.
+// settleIn makes the pacer and the loops use a new set. If Redis is unreachable, the next successful pulse
+// applies the new limits.
 func (u *unit) settleIn(ctx context.Context) {
 	if err := u.adopt(ctx); err != nil {
 		u.limits.Store(-1)

@@ -9,14 +9,15 @@ import (
 	"spillway/internal/ledger"
 )
 
-// reflow is how far a replayer has seen that all that is parked as rejected has its turn among the flows of a gateway.
+// reflow is how far a replayer has verified that every job parked as rejected has a turn among the gateway's
+// flows.
 type reflow struct {
-	upTo  int64     // jobs up to this place have
-	whole time.Time // when all were looked at from the beginning
+	upTo  int64     // jobs up to this place have a turn
+	whole time.Time // when all were verified from the beginning
 }
 
-// replayFlows takes in what there is room for where a gateway has flows, and returns when to try again; negative when nothing is left that could go. anew: those that
-// could never go in are looked at again.
+// replayFlows admits what there is room for at a gateway with flows. It returns when to try again; negative if
+// nothing is left that could be admitted. anew: check again those that could never be admitted.
 func (u *unit) replayFlows(ctx context.Context, books *ledger.Books, anew bool) (time.Duration, error) {
 	if anew {
 		u.reflow = reflow{}
@@ -57,7 +58,7 @@ func (u *unit) replayFlows(ctx context.Context, books *ledger.Books, anew bool) 
 	}
 }
 
-// giveTurns has jobs that were parked without flows go in by turns, too.
+// giveTurns gives turns to jobs that were parked without flows.
 func (u *unit) giveTurns(ctx context.Context, books *ledger.Books) error {
 	last, whole, err := books.Reflow(ctx, u.reflow.upTo)
 	if u.reflow.upTo = last; err != nil || whole || time.Since(u.reflow.whole) < lookAnew {
@@ -70,7 +71,8 @@ func (u *unit) giveTurns(ctx context.Context, books *ledger.Books) error {
 	return books.Unflow(ctx)
 }
 
-// leaveBehind has jobs hold nobody up that cost as much as one that can never go in.
+// leaveBehind takes out of turn the jobs that cost as much as one that can never be admitted, so that they
+// block no others.
 func (u *unit) leaveBehind(ctx context.Context, books *ledger.Books, jobs []ledger.Rejected, cost int64) error {
 	unfit := slices.DeleteFunc(slices.Clone(jobs), func(r ledger.Rejected) bool { return r.Cost < cost })
 	u.left.jobs, u.left.cost = u.left.jobs+len(unfit), min(u.left.cost, cost)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	replayMost   = 100 * time.Millisecond // the replayer tries at least so often while jobs are parked as rejected
+	replayMost   = 100 * time.Millisecond // the replayer's interval while jobs are parked as rejected
 	replayLeast  = 5 * time.Millisecond
 	replayChunk  = 200
-	expectedRoom = 20          // jobs for which the replayer lets room build up, if the burst allows
-	lookAnew     = time.Minute // how often those that can never go in are looked at again: some may have been put before others meanwhile
+	expectedRoom = 20          // jobs for which the replayer lets room accumulate, if the burst allows it
+	lookAnew     = time.Minute // how often jobs that can never be admitted are checked again: others may have been inserted before them
 )
 
-// replay takes jobs parked as rejected in again, oldest first, as room appears.
+// replay admits jobs parked as rejected, oldest first, as room appears.
 func (u *unit) replay(ctx context.Context) time.Duration {
 	if u.now().cfg.Replay != config.ReplayAuto {
 		return -1
@@ -33,18 +33,19 @@ func (u *unit) replay(ctx context.Context) time.Duration {
 	return next
 }
 
-// left is what a replayer knows of the jobs that can never go in, since admission was made smaller than they cost: they must not hold the others up.
+// left is what a replayer knows of jobs that can never be admitted, because admission was made smaller than
+// their cost: they must not block others.
 type left struct {
-	set   *set      // what they were found with: after a reload all are looked at again
-	since time.Time // when they were looked at from the beginning
-	upTo  int64     // up to this place of those parked there are no others
-	cost  int64     // as much, and more, can never go in; MaxInt64: not known of any
+	set   *set      // the configuration they were found with: a reload checks all again
+	since time.Time // when the check from the beginning started
+	upTo  int64     // all parked jobs up to this place are among them
+	cost  int64     // jobs with this cost or more can never be admitted; MaxInt64: unknown
 	jobs  int       // found so far
-	said  int       // as the log knows
-	told  int64     // the place that the books know; -1: not known
+	said  int       // as logged
+	told  int64     // the place stored in Redis; -1: unknown
 }
 
-// begin starts at the oldest again where that is due, and says whether it is.
+// begin restarts at the oldest job if that is due, and reports whether it is.
 func (u *unit) begin(now *set) bool {
 	l := &u.left
 	if l.set == now && time.Since(l.since) < lookAnew {
@@ -58,12 +59,12 @@ func (u *unit) begin(now *set) bool {
 	return true
 }
 
-// behind notes a job that can never go in. All before it have gone in, or can't either.
+// behind records a job that can never be admitted. All before it were admitted, or can't be either.
 func (l *left) behind(r ledger.Rejected) {
 	l.upTo, l.cost, l.jobs = r.Place, min(l.cost, r.Cost), l.jobs+1
 }
 
-// skip leaves behind those at the front that cost as much as one that can never go in.
+// skip skips the jobs at the front that cost as much as one that can never be admitted.
 func (l *left) skip(jobs []ledger.Rejected) []ledger.Rejected {
 	for len(jobs) > 0 && jobs[0].Cost >= l.cost {
 		l.behind(jobs[0])
@@ -72,14 +73,15 @@ func (l *left) skip(jobs []ledger.Rejected) []ledger.Rejected {
 	return jobs
 }
 
-// replayOnce takes in what there is room for and returns when to try again; negative when nothing is left that could go.
+// replayOnce admits what there is room for. It returns when to try again; negative if nothing is left that
+// could be admitted.
 func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	now := u.now()
 	anew := u.begin(now)
 	if now.books.HasFlows() {
 		return u.replayFlows(ctx, now.books, anew)
 	}
-	if u.sorted.Load() != now { // jobs that stand in lanes yet came before
+	if u.sorted.Load() != now { // jobs still in old lanes came before
 		return replayMost, nil
 	}
 	for {
@@ -98,7 +100,8 @@ func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 	}
 }
 
-// replayChunk takes in what there is room for of some jobs; more says that none of them is left that could go.
+// replayChunk admits those of some jobs for which there is room. more says that none of them is left that could
+// be admitted.
 func (u *unit) replayChunk(ctx context.Context, books *ledger.Books, jobs []ledger.Rejected) (more bool, wait time.Duration, err error) {
 	in := u.tools.traces.Replays(u.name, books)
 	for jobs = u.left.skip(jobs); len(jobs) > 0; jobs = u.left.skip(jobs) {
@@ -132,7 +135,7 @@ func returns(jobs []ledger.Rejected) []job.Return {
 	return all
 }
 
-// sayLeft says once for all of them how many jobs can never go in.
+// sayLeft logs once, for all of them together, how many jobs can never be admitted.
 func (u *unit) sayLeft() {
 	l := &u.left
 	if l.jobs > l.said {
@@ -142,7 +145,7 @@ func (u *unit) sayLeft() {
 	l.said = l.jobs
 }
 
-// leave lets newcomers pass those that can never go in.
+// leave lets new jobs pass those that can never be admitted.
 func (u *unit) leave(ctx context.Context, books *ledger.Books) error {
 	if u.left.upTo == u.left.told {
 		return nil
@@ -154,7 +157,7 @@ func (u *unit) leave(ctx context.Context, books *ledger.Books) error {
 	return nil
 }
 
-// roomIn is when to look for room again, if there is some for one job after retry.
+// roomIn returns when to try again, if there is room for one job after retry.
 func (u *unit) roomIn(retry time.Duration) time.Duration {
 	room := max(1, min(expectedRoom, u.now().cfg.Admission.Burst/2))
 	return max(replayLeast, min(retry*time.Duration(room), replayMost))

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// units are the gateways at work, in the order of the file. A reload puts other ones in their place.
+// units returns the gateways served, in configured order. A reload replaces the list.
 func (d *Dispatcher) units() []*unit { return *d.roster.Load() }
 
 func (d *Dispatcher) byName() map[string]*unit {
@@ -24,10 +24,11 @@ func (d *Dispatcher) byName() map[string]*unit {
 	return all
 }
 
-// run has a loop go on until the gateway is served no more.
+// run runs a loop until the gateway is no longer served.
 func (u *unit) run(loop func(context.Context)) { u.loops.Go(func() { loop(u.ctx) }) }
 
-// end pulls no more jobs, lets the calls under way finish, and gives unused slots back. ctx bounds the tidying up, not the calls.
+// end stops pulling, waits for the calls in flight, and gives unused slots back. ctx bounds the cleanup, not
+// the calls.
 func (u *unit) end(ctx context.Context) {
 	u.halt()
 	u.server.Halt()
@@ -41,7 +42,7 @@ func (u *unit) end(ctx context.Context) {
 	u.loops.Wait()
 }
 
-// newcomer makes what serves a gateway that is new in the file. It does nothing until it joins.
+// newcomer prepares a gateway that is new in the configuration. It does nothing until join.
 func (d *Dispatcher) newcomer(g config.Gateway) (plan, error) {
 	g, kept := bounded(g, d.longest)
 	d.tools.working.Begin(g.Name)
@@ -50,16 +51,17 @@ func (d *Dispatcher) newcomer(g config.Gateway) (plan, error) {
 		d.forget(g.Name)
 		return plan{}, err
 	}
-	u.ailing.Store(true) // no pulse is for it yet
+	u.ailing.Store(true) // no pulse yet
 	return plan{unit: u, as: g, kept: kept, new: true}, nil
 }
 
-// recallAlso reads what other dispatchers of this machine have seen of gateways' data since this one began, if one of these is new.
+// recallAlso reads what other dispatchers on this machine have seen of gateways' data since this one started,
+// if one of these gateways is new.
 func (d *Dispatcher) recallAlso(gateways []config.Gateway, served map[string]*unit) {
 	if d.state == nil || !slices.ContainsFunc(gateways, func(g config.Gateway) bool { return served[g.Name] == nil }) {
 		return
 	}
-	seen, _ := d.state.Recall() // what can't be read was said at the start
+	seen, _ := d.state.Recall() // read errors were reported at the start
 	for gateway, m := range seen {
 		if _, known := d.tools.past.Of(gateway); !known {
 			d.tools.past.Put(gateway, m)
@@ -67,7 +69,7 @@ func (d *Dispatcher) recallAlso(gateways []config.Gateway, served map[string]*un
 	}
 }
 
-// drop takes back what was made for a reload that is refused.
+// drop undoes the preparation of a refused reload.
 func (d *Dispatcher) drop(plans []plan) {
 	for _, p := range plans {
 		if p.new {
@@ -77,7 +79,7 @@ func (d *Dispatcher) drop(plans []plan) {
 	}
 }
 
-// enlist puts the gateways of a reload into their places. Those that are in it no more leave; their names come back.
+// enlist applies the plans of a reload. Gateways no longer configured leave; it returns their names.
 func (d *Dispatcher) enlist(plans []plan) (gone []string) {
 	before := d.byName()
 	units := make([]*unit, len(plans))
@@ -96,11 +98,12 @@ func (d *Dispatcher) enlist(plans []plan) (gone []string) {
 	return gone
 }
 
-// leave serves a gateway no more: nothing is pulled from now on, and its calls under way finish beside what goes on. Its jobs stay in Redis.
+// leave stops serving a gateway: nothing more is pulled, and its calls in flight finish in the background. Its
+// jobs stay in Redis.
 func (d *Dispatcher) leave(u *unit) {
 	d.tools.past.Put(u.name, u.data.Memory())
 	if d.state != nil {
-		_ = d.state.Keep(map[string]incarnation.Memory{u.name: u.data.Memory()}) // else the next start knows a little less
+		_ = d.state.Keep(map[string]incarnation.Memory{u.name: u.data.Memory()}) // without it, the next start knows a little less
 	}
 	u.log.Info("gateway served no more, as the file does not have it: calls under way finish, its jobs stay where they are")
 	d.serving.Lock()
@@ -115,10 +118,10 @@ func (d *Dispatcher) leave(u *unit) {
 	})
 }
 
-// tidyTime is how long a gateway that leaves has for what is left to do when its calls have finished.
+// tidyTime is how long a leaving gateway has for cleanup after its calls have finished.
 const tidyTime = 10 * time.Second
 
-// left takes the figures of a gateway away that has left, unless it is back by now.
+// left removes the metrics of a gateway that has left, unless it is back.
 func (d *Dispatcher) left(u *unit) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
@@ -136,10 +139,10 @@ func (d *Dispatcher) forget(gateway string) {
 	d.tools.looking.forget(gateway)
 }
 
-// meetAtOnce is how many gateways are compared with what was seen of their data beside one another.
+// meetAtOnce is how many gateways' data are compared concurrently.
 const meetAtOnce = 16
 
-// join begins to serve the gateways that are new, as a start does. One that can't be served yet is tried again until it can.
+// join starts to serve new gateways. A gateway that can't be served yet is retried.
 func (d *Dispatcher) join(ctx context.Context, plans []plan) {
 	var added []*unit
 	for _, p := range plans {
@@ -152,7 +155,7 @@ func (d *Dispatcher) join(ctx context.Context, plans []plan) {
 	}
 }
 
-// later tries to serve gateways until all of them are, or are to stop.
+// later retries gateways until all are served or stopping.
 func (d *Dispatcher) later(units []*unit) {
 	d.serving.Lock()
 	defer d.serving.Unlock()
@@ -166,8 +169,8 @@ func (d *Dispatcher) later(units []*unit) {
 	})
 }
 
-// begin serves those of some new gateways that can be, and returns those to be tried again: nothing is called before it is known that a gateway's
-// data is no old snapshot, and which limits hold.
+// begin serves those of some new gateways that can be served, and returns the others for a retry. No call is
+// made before it is certain that a gateway's data is no old snapshot, and which limits are in force.
 func (d *Dispatcher) begin(ctx context.Context, units []*unit) (left []*unit) {
 	if len(units) == 0 {
 		return nil
@@ -195,7 +198,8 @@ func (d *Dispatcher) begin(ctx context.Context, units []*unit) (left []*unit) {
 	return left
 }
 
-// failed says why a gateway can't be served, and whether it is to be tried again with others: one whose keys are damaged waits on its own.
+// failed logs why a gateway can't be served, and reports whether to retry it with others: one with damaged keys
+// waits on its own.
 func (d *Dispatcher) failed(ctx context.Context, u *unit, err error) (again bool) {
 	if !u.ails(ctx, err) {
 		return true
@@ -214,7 +218,8 @@ func (u *unit) limitsNow() string {
 	return fmt.Sprint(u.kept.Limits)
 }
 
-// met compares gateways' data with what was seen of it. It returns those where that could be done, and those where Redis gave no answer.
+// met compares gateways' data with what was seen of it. It returns the gateways for which that succeeded, and
+// those for which Redis did not answer.
 func (d *Dispatcher) met(ctx context.Context, units []*unit) (met, left []*unit) {
 	errs := make([]error, len(units))
 	turns, done := make(chan struct{}, meetAtOnce), sync.WaitGroup{}

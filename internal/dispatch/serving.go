@@ -9,16 +9,16 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// servingEvery is how often a dispatcher says that it is alive.
+// servingEvery is the interval of a dispatcher's heartbeat.
 const servingEvery = 5 * time.Second
 
-// mostChosen is how many of the gateways that a process was told to serve are named.
+// mostChosen is the most gateways named of those that a process was told to serve.
 const mostChosen = 10
 
-// callsMade is how many calls this process has made, and when the last one was written.
+// callsMade counts the calls of this process, with the time of the last one.
 type callsMade struct{ n, last atomic.Int64 }
 
-// add takes in what came back of a call.
+// add counts a call's result.
 func (c *callsMade) add(res job.Result) {
 	if !res.Wrote.IsZero() {
 		c.n.Add(1)
@@ -26,7 +26,8 @@ func (c *callsMade) add(res job.Result) {
 	}
 }
 
-// sayServing tells Redis who serves, until the end. Nothing depends on it: that it can't be told is said once.
+// sayServing sends this process's heartbeat to Redis until ctx ends. Nothing depends on it, so a failure is
+// logged once.
 func (d *Dispatcher) sayServing(ctx context.Context) {
 	started, failed := time.Now().UTC(), false
 	for {
@@ -41,10 +42,10 @@ func (d *Dispatcher) sayServing(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = redisdb.ServeNoMore(ctx, d.p.DB.Client, processName()) // else it is seen as silent for a while
+	_ = redisdb.ServeNoMore(ctx, d.p.DB.Client, processName()) // if it fails, the process shows as silent for a while
 }
 
-// servingNow is what this process says of itself.
+// servingNow returns this process's heartbeat.
 func (d *Dispatcher) servingNow(started time.Time) redisdb.Serving {
 	units := d.units()
 	s := redisdb.Serving{Version: d.p.Version, Started: started, Gateways: len(units), Calls: d.tools.made.n.Load(), Round: d.round.micros(time.Now())}

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// shelve parks the jobs of batches that stopped themselves, and takes in those of batches whose first jobs are done.
+// shelve parks the jobs of batches that stopped themselves, and admits those of batches whose first jobs are
+// done.
 func (u *unit) shelve(ctx context.Context) time.Duration {
 	err := u.now().books.Shelve(ctx, func(batch, what string, jobs int64) {
 		level, text := slog.LevelInfo, "the first jobs of a batch are done: the rest goes in"

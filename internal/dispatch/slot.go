@@ -13,7 +13,7 @@ import (
 	"spillway/internal/job"
 )
 
-// pacer is a bucket.Pacer as the worker and the queue's gate see it.
+// pacer adapts a bucket.Pacer to the worker and the queue's gate.
 type pacer struct {
 	*bucket.Pacer
 	circuit job.Circuit
@@ -21,7 +21,7 @@ type pacer struct {
 	tokens  *access.Keeper
 }
 
-// barred returns why no slot is of use now.
+// barred returns why no slot can be used now, or nil.
 func (p pacer) barred() error {
 	switch {
 	case p.machine.unfit() != nil:
@@ -50,8 +50,8 @@ func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
 	return p.Pacer.Failed(ctx, p.circuit, f)
 }
 
-// gate is the pacer as the queue sees it. While the data is not what was seen of it, this machine can't call, there is no access token, or a
-// reader of outcomes is too far behind, nothing is pulled.
+// gate adapts the pacer to the queue. Nothing is pulled while the data is doubtful, this machine can't call,
+// there is no access token, or a reader of outcomes is too far behind.
 type gate struct {
 	*bucket.Pacer
 	data    *incarnation.Watch
@@ -77,7 +77,7 @@ func (g gate) Next(ctx context.Context) (job.Slot, error) {
 		if g.told.held() {
 			continue
 		}
-		if err := g.tokens().Wait(ctx); err != nil { // only now, with a job to call: an idle gateway needs no token
+		if err := g.tokens().Wait(ctx); err != nil { // only now that there is a job to call: an idle gateway needs no token
 			return job.Slot{}, err
 		}
 	}
@@ -94,7 +94,7 @@ func (g gate) Passed(s job.Slot) bool {
 	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil || !g.tokens().Ready() || g.told.held()
 }
 
-// sender is the gateway client as the worker sees it.
+// sender adapts the gateway client to the worker.
 type sender struct {
 	c       *gateway.Client
 	machine *ownMachine
@@ -112,7 +112,7 @@ func (s sender) Send(ctx context.Context, r job.Request) job.Result {
 	return res
 }
 
-// sendWith makes a call with an access token, and drops a token that the gateway does not take.
+// sendWith makes a call with an access token, and drops a token that the gateway rejects.
 func (s sender) sendWith(ctx context.Context, t *access.Token, r job.Request) job.Result {
 	if t == nil {
 		return job.Result{Stage: job.NotSent, Err: errNoToken}

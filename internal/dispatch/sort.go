@@ -10,14 +10,16 @@ import (
 )
 
 const (
-	// sortEvery is how often jobs are looked for whose class or lanes the file does not have: a process with another file may take in more.
+	// sortEvery is how often jobs are checked for a class or lane that is not configured: a process with
+	// another configuration may admit more.
 	sortEvery = time.Minute
-	// sortSoon is when they are looked for again while another dispatcher has lanes yet, and in the first sortEvery after a reload that took classes or lanes away.
+	// sortSoon is the interval while another dispatcher still has lanes, and in the first sortEvery after a
+	// reload that removed classes or lanes.
 	sortSoon = 5 * time.Second
 )
 
-// sort puts jobs of classes that the file has no more behind those of the usual class, and jobs that stand in lanes, where the file has none, into the queue's lines:
-// nobody would pull them.
+// sort moves jobs whose class is no longer configured behind those of the default class, and jobs in lanes, if
+// none are configured, into the queue's lines. Otherwise they would never be pulled.
 func (u *unit) sort(ctx context.Context) time.Duration {
 	now := u.now()
 	s, err := now.books.Sort(ctx)
@@ -42,7 +44,7 @@ func (u *unit) sort(ctx context.Context) time.Duration {
 	return now.sortAgain(s.Others, time.Now())
 }
 
-// sortAgain returns in how long jobs are looked for again; others: another dispatcher has lanes yet.
+// sortAgain returns when to check again. others: another dispatcher still has lanes.
 func (s *set) sortAgain(others bool, now time.Time) time.Duration {
 	if others || s.sheds && now.Sub(s.began) < sortEvery {
 		return sortSoon
@@ -50,7 +52,8 @@ func (s *set) sortAgain(others bool, now time.Time) time.Duration {
 	return sortEvery
 }
 
-// sheds says that jobs may have classes or stand in lanes which the gateway has no more: those that wait for room, or are in hand, come to the queue later.
+// sheds reports whether jobs may have classes or lanes that the gateway no longer has: jobs that wait for room
+// or are in flight enter the queue later.
 func sheds(was, is config.Gateway) bool {
 	if Laned(was) && !Laned(is) {
 		return true

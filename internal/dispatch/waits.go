@@ -18,22 +18,23 @@ import (
 
 // Wait is what a job waits for.
 type Wait struct {
-	// Why says it for a person.
+	// Why describes it for a person.
 	Why string
-	// In is about how long it waits yet; less than 0 where nobody says. It is known for jobs in lanes alone.
+	// In is the approximate remaining wait; negative if unknown. It is known only for jobs in lanes.
 	In time.Duration
-	// Most says that In is an upper bound: other lanes may give up their turns.
+	// Most says that In is an upper bound: other lanes may skip their turns.
 	Most bool
 }
 
-// turn is one thing that a job in a lane waits for, and how long it takes.
+// turn is one thing that a job in a lane waits for, and how long.
 type turn struct {
 	why  string
 	in   time.Duration
 	most bool
 }
 
-// laneWait returns what a queued job in a lane waits for: its lane's limits, its route's, or its turn among the lanes, whichever takes longest.
+// laneWait returns what a queued job in a lane waits for: its lane's limits, its route's, or its turn among the
+// lanes, whichever takes longest.
 func laneWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance, ahead ledger.Ahead) (w Wait, err error) {
 	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), unmeasured)
 	if err != nil {
@@ -77,7 +78,7 @@ func laneWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, r 
 			higher += n
 		}
 	}
-	turns := own + (own+1)*max(v.Parts.Lanes.Busy-1, 0) // while all lanes take turns
+	turns := own + (own+1)*max(v.Parts.Lanes.Busy-1, 0) // if all lanes take their turns
 	byRoute := max(min(onRoute-1, turns), ahead.Jobs)
 	all := []turn{
 		{fmt.Sprintf("waiting for its turn: %s, and %s", plural(v.Parts.Lanes.Busy), goBefore(own, "of its lane")), room.In + span(float64(min(v.Parts.Lanes.Jobs-1, turns+higher))/pace(v.Limits)), true},
@@ -99,7 +100,7 @@ func laneWait(ctx context.Context, c redis.UniversalClient, g config.Gateway, r 
 	return w, nil
 }
 
-// free is how long it takes until a lane or a route has a permit after so many calls more.
+// free returns how long until a lane or route has a permit after so many more calls.
 func free(l bucket.LaneLook, calls int64) (in time.Duration) {
 	if len(l.Used) == 0 {
 		return 0
@@ -111,7 +112,8 @@ func free(l bucket.LaneLook, calls int64) (in time.Duration) {
 	return in
 }
 
-// classesAbove returns what says of a class, by the name that flows have it, whether its jobs go before those of this one.
+// classesAbove returns a function that reports, by a class's name in flows, whether its jobs go before those of
+// this class.
 func classesAbove(g config.Gateway, class string) func(string) bool {
 	var above []string
 	for _, c := range g.Priority.List() {
@@ -135,7 +137,7 @@ func limitsText(used []bucket.LimitUse) string {
 	return strings.Join(all, " ")
 }
 
-// goBefore says how many jobs go before one.
+// goBefore describes how many jobs go before one.
 func goBefore(jobs int64, which string) string {
 	switch jobs {
 	case 0:

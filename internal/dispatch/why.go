@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// quiet is how long dispatchers may give no sign of life, which each does about once a second, until nobody is there.
+	// quiet is how long a gateway may be without a sign of life before it counts as not served. A dispatcher
+	// gives one about once a second.
 	quiet = 15 * time.Second
-	// soon is a wait for room in the limits, or a gap between two slots, that is nothing but the pace.
+	// soon is the longest wait for room in the limits, or between two slots, that is normal pacing.
 	soon = 2 * time.Second
 )
 
-// WhyNot says, for a person, why a job isn't running now.
+// WhyNot says, for a person, why a job isn't in flight now.
 func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	w, err := WaitOf(ctx, c, g, r)
 	return w.Why, err
 }
 
-// WaitOf returns why a job isn't running now, and how long it waits yet.
+// WaitOf returns why a job isn't in flight now, and its remaining wait.
 func WaitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (Wait, error) {
 	w := Wait{In: -1}
 	why, err := w.whyNot(ctx, c, g, r)
@@ -71,7 +72,7 @@ func (w *Wait) whyNot(ctx context.Context, c redis.UniversalClient, g config.Gat
 	return w.whyQueued(ctx, c, g, r, v, stopped)
 }
 
-// whyPending says what was asked for a pending job, and when the gateway is asked again.
+// whyPending says what the last look-up of a pending job found, and when the next is due.
 func whyPending(r job.Record) string {
 	why := "the gateway is asked what became of its call"
 	if r.Taken {
@@ -91,7 +92,7 @@ func whyPending(r job.Record) string {
 	return why
 }
 
-// also adds what would keep the job back even if its time had come.
+// also adds what would hold the job back even if its time had come.
 func also(why, stopped string) string {
 	if stopped == "" {
 		return why
@@ -99,7 +100,7 @@ func also(why, stopped string) string {
 	return why + "; " + stopped
 }
 
-// stopped says why nobody would call the job, whatever its turn; empty if somebody would.
+// stopped says why the job would not be called even in its turn; empty if it would.
 func stopped(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance) (string, error) {
 	switch h := v.Hold; {
 	case v.Stopped != "":
@@ -144,7 +145,7 @@ func (w *Wait) whyQueued(ctx context.Context, c redis.UniversalClient, g config.
 	return why + ", " + behind(ahead.Jobs, ahead.AtLeast), nil
 }
 
-// whyNoSlot says which limit the next slot waits for, where that is not just the pace.
+// whyNoSlot says which limit the next slot waits for, unless that is normal pacing.
 func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, v Glance) (string, error) {
 	p, err := bucket.NewPacer(c, pacing(g, Limits{Limits: v.Limits}), unmeasured)
 	if err != nil {
@@ -166,7 +167,7 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	return "waiting for a slot", nil
 }
 
-// whyUsedUp says until when a limit is used up, and by how much a loss has charged it.
+// whyUsedUp says until when a limit is used up, and how much of it a loss has charged.
 func whyUsedUp(ctx context.Context, p *bucket.Pacer, room bucket.Room) (string, error) {
 	why := fmt.Sprintf("the limit %s is used up until %s", room.Limit, job.Moment(room.At))
 	charged, err := p.Charged(ctx)
@@ -209,12 +210,12 @@ func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	return why + ": it goes in by itself when there is room, " + behind(ahead.Jobs, false), nil
 }
 
-// ResumeBatch says, for a person, what takes the jobs of a paused batch in again.
+// ResumeBatch says, for a person, how to admit the jobs of a paused batch again.
 func ResumeBatch(name string) string {
 	return fmt.Sprintf("\"dispatcher batch resume %s --why TEXT\" takes its jobs in again", ShellWord(name))
 }
 
-// GoOn says, for a person, what lets a batch go on that is paused, or whose jobs wait for its first ones.
+// GoOn says, for a person, how to continue a batch that is paused, or whose jobs wait for its first ones.
 func GoOn(name string, b record.Batch) string {
 	word := ShellWord(name)
 	switch {
@@ -229,7 +230,7 @@ func GoOn(name string, b record.Batch) string {
 	return ResumeBatch(name)
 }
 
-// ShellWord is a text as one word of a command line for a shell.
+// ShellWord quotes a text as one word for a shell.
 func ShellWord(text string) string {
 	if strings.IndexFunc(text, func(r rune) bool {
 		return !strings.ContainsRune("-_.:/@%+=,", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r)
@@ -239,7 +240,7 @@ func ShellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// whyInFlight says who calls it since when. The owner is host.pid.rest, as newOwner makes it.
+// whyInFlight says who is calling the job, and since when. The owner is host.pid.rest, as newOwner makes it.
 func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	v, err := c.HMGet(ctx, redisdb.NewKeys(g.Name).Job(r.Job.ID), record.Short("owner"), record.Short("opened_at")).Result()
 	if err != nil {
@@ -260,7 +261,7 @@ func whyInFlight(ctx context.Context, c redis.UniversalClient, g config.Gateway,
 	return why + fmt.Sprintf("; other workers leave it alone until %s", job.Moment(r.Deadline)), nil
 }
 
-// process reads host and process id out of an owner; a host's name may have dots of its own.
+// process parses host and process id from an owner; a host's name may contain dots.
 func process(owner string) (host, pid string, ok bool) {
 	parts := strings.Split(owner, ".")
 	for i := len(parts) - 2; i > 0; i-- {

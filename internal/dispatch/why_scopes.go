@@ -13,16 +13,16 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// alone is a route or a lane that is held by itself, or has calls under way of its own, in words.
+// alone describes a route or a lane with a hold or a cap on calls in flight of its own.
 type alone struct {
 	words  string
 	hold   bucket.Standing
 	flying int64
-	most   int64 // that may be under way; 0 = any number
+	most   int64 // most calls in flight; 0 = any number
 	at     string
 }
 
-// scopesOf returns the route and the lane of a job, where the gateway looks after them one by one; none where it does not.
+// scopesOf returns the route and the lane of a job, if the gateway tracks them individually.
 func scopesOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) ([]alone, error) {
 	p := pacing(g, Limits{Limits: g.Leak.Limits})
 	if !p.Laned() {
@@ -57,7 +57,7 @@ func scopesOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, r 
 	return []alone{route, lane}, err
 }
 
-// stoppedAlone says why nobody would call a job's route or lane, whatever its turn; empty if somebody would.
+// stoppedAlone says why a job's route or lane would not be called even in its turn; empty if it would.
 func stoppedAlone(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record, now time.Time) (string, error) {
 	all, err := scopesOf(ctx, c, g, r)
 	for _, a := range all {
@@ -71,7 +71,7 @@ func stoppedAlone(ctx context.Context, c redis.UniversalClient, g config.Gateway
 	return "", err
 }
 
-// whyNoPlace says whose calls under way a job waits for; empty if for none.
+// whyNoPlace says whose calls in flight a job waits for; empty if none.
 func whyNoPlace(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
 	all, err := scopesOf(ctx, c, g, r)
 	for _, a := range all {
