@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// countedConn counts the bytes that the kernel took. It lies beneath TLS, whose own count would miss a record of which
-// only a part went out.
+// countedConn counts the bytes that the kernel accepted. It lies below TLS, whose own count would miss a record
+// that was sent only in part.
 type countedConn struct {
 	net.Conn
 	handed atomic.Int64
 }
 
-// Write writes p and counts.
+// Write writes p and counts the bytes.
 func (c *countedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	c.handed.Add(int64(n))
@@ -26,12 +26,12 @@ type gatedConn struct {
 	handed *atomic.Int64
 
 	gate   atomic.Pointer[gate]
-	dead   atomic.Bool // its end, or something unasked, has come in
+	dead   atomic.Bool // closed by the peer, or unexpected data came in
 	closed chan struct{}
 	once   sync.Once
 }
 
-// Write hands p to the wire if a call is open on this connection. A call's first write waits for its slot.
+// Write writes p if a call is open on this connection. A call's first write waits for its slot.
 func (c *gatedConn) Write(p []byte) (int, error) {
 	g := c.gate.Load()
 	switch {
@@ -43,7 +43,8 @@ func (c *gatedConn) Write(p []byte) (int, error) {
 	return g.first(c, p)
 }
 
-// Read reads an answer. What comes while no call has been written is not one, and is kept from net/http.
+// Read reads an answer. Data that arrives before a call was written is no answer, and is withheld from
+// net/http.
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	g := c.gate.Load()
@@ -56,7 +57,7 @@ func (c *gatedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection and lets go of a call that waits on it for its slot.
+// Close closes the connection and releases a call that waits on it for its slot.
 func (c *gatedConn) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()

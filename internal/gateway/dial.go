@@ -35,7 +35,7 @@ func newDialer(addr string, secure bool, timeout time.Duration, base *tls.Config
 	return d
 }
 
-// dial opens a connection for calls, which writes only under a gate. It is net/http's way to one.
+// dial opens a connection for calls, which writes only under a gate. net/http uses it.
 func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	conn, counted, err := d.connect(ctx)
 	if err != nil {
@@ -44,7 +44,8 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return &gatedConn{Conn: conn, handed: &counted.handed, closed: make(chan struct{})}, nil
 }
 
-// connect opens a connection, with its TLS handshake done, and what counts the bytes beneath.
+// connect opens a connection and completes its TLS handshake. It also returns the counting connection below
+// TLS.
 func (d *dialer) connect(ctx context.Context) (net.Conn, *countedConn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
 	defer cancel()

@@ -15,19 +15,20 @@ import (
 	"spillway/internal/job"
 )
 
-// Errors end up in logs and in the job's record. They are made here, of nothing but the gateway's address, times, and
-// what the kernel, the resolver or TLS said; never of net/http's own texts, which quote URLs and answers.
+// Errors are stored in logs and in the job's record. They are made here, only of the gateway's address, times,
+// and what the kernel, the resolver or TLS said. They never contain net/http's own texts, which quote URLs and
+// answers.
 
 var (
 	errTimeout     = errors.New("the time-out")
 	errDialTimeout = errors.New("the time-out for connecting")
 )
 
-// callError is a sentence with a cause to be asked about by errors.Is, whose text is not shown.
+// callError is a sentence with a cause. The cause is found by errors.Is, but its text is not shown.
 type callError struct {
 	text  string
 	cause error
-	local bool // a fault of this machine: errors.Is finds job.ErrLocal in it
+	local bool // a fault of this machine: errors.Is finds job.ErrLocal
 }
 
 // Error returns the sentence.
@@ -36,12 +37,12 @@ func (e *callError) Error() string { return e.text }
 // Unwrap returns the cause.
 func (e *callError) Unwrap() error { return e.cause }
 
-// invalid says that a job can't be made into a request; outcome refuses it.
+// invalid returns the error for a job that can't be made into a request; outcome refuses it.
 func invalid(format string, args ...any) error {
 	return &job.Error{Code: job.CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-// notSent says why nothing was written.
+// notSent returns why nothing was written.
 func (c *Client) notSent(ctx context.Context, err error) error {
 	clean, ok := errors.AsType[*callError](err)
 	if ok && clean.local {
@@ -56,7 +57,7 @@ func (c *Client) notSent(ctx context.Context, err error) error {
 	return because("the connection to "+c.dialer.addr+" broke before the request was written"+detail(err), err)
 }
 
-// noAnswer says why a request that was written has no answer.
+// noAnswer returns why a written request has no answer.
 func (c *Client) noAnswer(ctx context.Context, err error) error {
 	if text, ok := c.ended(ctx, "no answer came"); ok {
 		return text
@@ -70,7 +71,7 @@ func (c *Client) noAnswer(ctx context.Context, err error) error {
 	return because("the connection to "+c.dialer.addr+" broke after the request was written"+detail(err), err)
 }
 
-// ended says that the call's own end broke it off, and what had not happened by then.
+// ended returns the error for a call ended by its own context, with what had not happened by then.
 func (c *Client) ended(ctx context.Context, missing string) (error, bool) {
 	switch cause := context.Cause(ctx); {
 	case cause == nil, cause == errResend, cause == errNoGate:
@@ -81,12 +82,12 @@ func (c *Client) ended(ctx context.Context, missing string) (error, bool) {
 	return &callError{text: "the call was broken off: " + missing, cause: context.Canceled}, true
 }
 
-// tooLong says how much of an answer is read.
+// tooLong returns the error for an answer longer than what is read.
 func (c *Client) tooLong() error {
 	return fmt.Errorf("the answer is longer than %d KiB", c.most>>10)
 }
 
-// cutOff says why an answer's body ended too soon.
+// cutOff returns why an answer's body ended early.
 func (c *Client) cutOff(err error) error {
 	if errors.Is(err, errTimeout) || errors.Is(err, context.DeadlineExceeded) {
 		return &callError{text: fmt.Sprintf("the answer did not end within %s", c.timeout), cause: context.DeadlineExceeded}
@@ -131,13 +132,13 @@ func (d *dialer) connectError(ctx context.Context, what string, err error) error
 	return because(what+detail(err), err)
 }
 
-// detail is the part of an error that is safe to show, with a colon before it, or nothing.
+// detail returns the part of an error that is safe to show, after a colon, or "".
 func detail(err error) string {
 	if err == nil {
 		return ""
 	}
 	errno, isErrno := errors.AsType[syscall.Errno](err)
-	remote, isRemote := errors.AsType[*net.OpError](err) // TLS's word for what the other end says
+	remote, isRemote := errors.AsType[*net.OpError](err) // TLS's type for alerts from the peer
 	switch {
 	case isErrno:
 		return ": " + errno.Error()

@@ -9,19 +9,20 @@ import (
 
 const (
 	maxFormDepth = 100
-	// maxForm bounds the encoded form: the names of nested fields repeat, so that a form can be far longer than its JSON.
+	// maxForm bounds the encoded form: the names of nested fields repeat, so a form can be far longer than its
+	// JSON.
 	maxForm = 8 << 20
 )
 
-// formEncoder writes JSON as a form while it reads it, so that fields keep the order of the payload.
+// formEncoder writes JSON as a form while reading it, so that fields keep the order of the payload.
 type formEncoder struct {
 	in    *json.Decoder
 	out   bytes.Buffer
-	named int // bytes of names made so far, those of nulls too
+	named int // total length of the names so far, including those of nulls
 }
 
-// encodeForm writes an object as a form: nested a[b]=c, arrays a[0]=x, booleans as words, null left out, numbers as
-// they stand.
+// encodeForm encodes an object as a form: nested a[b]=c, arrays a[0]=x, booleans as words, null omitted,
+// numbers as written.
 func encodeForm(payload json.RawMessage) ([]byte, error) {
 	e := &formEncoder{in: json.NewDecoder(bytes.NewReader(payload))}
 	e.in.UseNumber()
@@ -34,7 +35,7 @@ func encodeForm(payload json.RawMessage) ([]byte, error) {
 	return e.out.Bytes(), nil
 }
 
-// members writes what is in an object or array up to its end.
+// members writes the rest of an object or array.
 func (e *formEncoder) members(prefix string, open json.Delim, depth int) error {
 	if depth > maxFormDepth {
 		return invalid("the payload is nested deeper than %d, too deep for a form", maxFormDepth)
@@ -84,7 +85,7 @@ func (e *formEncoder) value(name string, depth int) error {
 	case bool:
 		return e.pair(name, strconv.FormatBool(t))
 	}
-	return nil // null is left out
+	return nil // null is omitted
 }
 
 func (e *formEncoder) pair(name, value string) error {

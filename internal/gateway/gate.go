@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ErrTooLate is the error of a call that was given up before its write because its slot had passed too long ago.
+// ErrTooLate is the error of a call given up before its write because its slot had passed too long ago.
 var ErrTooLate = errors.New("the slot had passed too long ago: nothing was sent")
 
 var (
@@ -23,8 +23,8 @@ type gateState int
 
 const (
 	waiting gateState = iota // nothing written
-	writing                  // the first write is with the kernel
-	written                  // something is, or may be, on the wire
+	writing                  // the kernel has the first write
+	written                  // something is on the wire, or may be
 	over                     // the call ended without a write
 )
 
@@ -35,21 +35,22 @@ type gate struct {
 	due     time.Time
 	tooLate func(time.Time) bool
 	wrote   func(time.Time)
-	back    chan struct{} // closed when net/http is done with the call's head
+	back    chan struct{} // closed when net/http has finished with the request head
 
 	mu     sync.Mutex
 	state  gateState
-	conn   *gatedConn // the one it is armed for
+	conn   *gatedConn // the connection that is armed
 	reused bool
 	late   bool
 	at     time.Time
 }
 
-// gotConn arms the connection that net/http chose. After the first write it arms none: what net/http is about to do
-// then is to send the request again.
+// gotConn arms the connection that net/http chose. After the first write it arms none, because net/http is then
+// about to resend the request.
 //
-// net/http keeps a connection for the next call before it hands over an answer that has no body. Until it has, the end of
-// the connection would end the call before too, and the end of that call would end the connection. So the next one waits.
+// net/http keeps a connection for the next call before it returns an answer without a body. Until it has
+// returned, the end of the connection would end the previous call too, and the end of that call would end the
+// connection. So the next call waits.
 func (g *gate) gotConn(info httptrace.GotConnInfo) {
 	c, ok := info.Conn.(*gatedConn)
 	if !ok {
@@ -76,7 +77,7 @@ func (g *gate) disarm() {
 	}
 }
 
-// first makes the first write on c: it waits for the slot, and asks whether it is too late.
+// first makes the first write on c. It waits for the slot, and checks whether it is too late.
 func (g *gate) first(c *gatedConn, p []byte) (int, error) {
 	if err := g.await(c); err != nil {
 		return 0, err
@@ -91,7 +92,8 @@ func (g *gate) first(c *gatedConn, p []byte) (int, error) {
 	return n, err
 }
 
-// await waits for the slot. A timer never fires early by the monotonic clock; the loop is for a slot that has none.
+// await waits for the slot. A timer never fires early on the monotonic clock; the loop is for a slot without a
+// monotonic reading.
 func (g *gate) await(c *gatedConn) error {
 	for wait := time.Until(g.due); wait > 0; wait = time.Until(g.due) {
 		t := time.NewTimer(wait)
@@ -108,7 +110,8 @@ func (g *gate) await(c *gatedConn) error {
 	return nil
 }
 
-// enter is the last look before the write. Whether it is too late may take a question to Redis: what becomes of the connection and the call meanwhile counts.
+// enter is the last check before the write. To find out whether it is too late, it may have to ask Redis; the
+// connection and the call may change meanwhile.
 func (g *gate) enter(c *gatedConn) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -131,7 +134,7 @@ func (g *gate) ready(c *gatedConn) error {
 	case g.state != waiting || g.conn != c:
 		return errShut
 	case g.late:
-		return ErrTooLate // nor on another connection
+		return ErrTooLate // not on another connection either
 	case c.dead.Load():
 		return errDead
 	case g.ctx.Err() != nil:
@@ -140,7 +143,7 @@ func (g *gate) ready(c *gatedConn) error {
 	return nil
 }
 
-// begin notes that the first write begins, unless something is against it. The caller holds mu.
+// begin records the start of the first write, unless against is not nil. The caller holds mu.
 func (g *gate) begin(against error) error {
 	if against == nil {
 		g.state = writing
@@ -148,10 +151,11 @@ func (g *gate) begin(against error) error {
 	return against
 }
 
-// leave notes whether the kernel took anything. If not, nothing was sent, and another connection may be armed.
+// leave records whether the kernel accepted anything. If not, nothing was sent, and another connection may be
+// armed.
 func (g *gate) leave(wrote bool, at time.Time) {
 	g.mu.Lock()
-	mine := g.state == writing // or shut has already taken it for written
+	mine := g.state == writing // unless shut has already taken it for written
 	if mine {
 		g.state = waiting
 	}
@@ -164,15 +168,15 @@ func (g *gate) leave(wrote bool, at time.Time) {
 	}
 }
 
-// tell says at once that the call was written: the answer, and with it the end of the call, may be long in coming.
+// tell reports the write at once: the answer, and the end of the call, may be far off.
 func (g *gate) tell(at time.Time) {
 	if g.wrote != nil {
 		g.wrote(at)
 	}
 }
 
-// shut ends the call and tells what became of it. From here on nothing is written for it. A write that is with the
-// kernel at this moment counts as written.
+// shut ends the call and returns what became of it. After it, nothing is written for the call. A write in
+// progress counts as written.
 func (g *gate) shut() pass {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,15 +191,15 @@ func (g *gate) shut() pass {
 	return pass{wrote: g.state == written, at: g.at, late: g.late, reused: g.reused}
 }
 
-// open says whether c may go on writing: the first write has been made, on it.
+// open reports whether c may continue writing, because the first write was made on it.
 func (g *gate) open(c *gatedConn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.state == written && g.conn == c
 }
 
-// heard notes that something, or the end, came in on c, and says whether that may be an answer. What comes
-// before the write is none, and the connection is then good for nothing.
+// heard records that data, or the end, came in on c, and reports whether it may be an answer. Anything before
+// the write is not, and makes the connection unusable.
 func (g *gate) heard(c *gatedConn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,10 +1,11 @@
-// Package gateway is step 5 of 8: one HTTP call to a payment gateway, written at its slot and never by itself sent twice.
+// Package gateway is step 5 of 8: one HTTP call to a payment gateway, written at its slot and never resent by
+// itself.
 //
 //	Send ── request ── http.Transport ── gatedConn ── gate ── TLS ── TCP
 //	                   (pool, HTTP/1.1)  first write waits here for the slot
 //
-// The gate sits in the connection because nothing else does exactly what is needed: net/http resends by itself when a
-// kept connection turns out dead, and time passes between asking it to send and its first write.
+// The gate is in the connection for two reasons: net/http resends by itself when a kept connection turns out to
+// be dead, and time passes between the request to send and the first write.
 package gateway
 
 import (
@@ -22,10 +23,10 @@ import (
 const (
 	defaultTimeout  = 30 * time.Second
 	defaultMaxConns = 64
-	// dialTimeout bounds look-up, connection and TLS handshake together, within the call's time-out.
+	// dialTimeout bounds name look-up, connection and TLS handshake together, within the call's timeout.
 	dialTimeout = 10 * time.Second
-	// idleTimeout is shorter than the 60 s after which common load balancers drop a connection: who closes first
-	// can't be surprised by the other.
+	// idleTimeout is shorter than the 60 s after which common load balancers drop a connection: the side that
+	// closes first is never surprised by the other.
 	idleTimeout = 50 * time.Second
 	// maxAnswer is how much of an answer's body is read.
 	maxAnswer = 64 << 10
@@ -33,51 +34,54 @@ const (
 	maxTries = 10
 )
 
-// Config says how one gateway is called.
+// Config says how to call one gateway.
 type Config struct {
-	// URL may hold {id} and {payload.FIELD} (dotted) after its host, escaped as their place demands.
+	// URL may contain {id} and {payload.FIELD} (dotted) after its host, which are escaped as their position
+	// requires.
 	URL string
-	// Method is GET, POST, PUT, PATCH or DELETE. Empty means POST. GET and DELETE go without a body.
+	// Method is GET, POST, PUT, PATCH or DELETE. Empty means POST. GET and DELETE have no body.
 	Method string
 	// Encoding is json (also "") or form.
 	Encoding string
-	// Strip names fields of the payload (dotted paths) that are left out of the body. URL and JobHeaders may have them.
+	// Strip names payload fields (dotted paths) that are left out of the body. URL and JobHeaders may use them.
 	Strip []string
-	// Headers go with every call; their values may be secrets.
+	// Headers are sent with every call; their values may be secrets.
 	Headers map[string]string
-	// JobHeaders go with every call too, and their values have places for what the job has. A job without it can't be called.
+	// JobHeaders are sent with every call, too. Their values contain placeholders for the job's own values. A
+	// job that lacks one can't be called.
 	JobHeaders map[string][]HeaderPart
-	// Key says where Request.Key stands and how it is written. The zero KeyShape: the gateway has no keys.
+	// Key says where Request.Key is sent and how it is written. The zero KeyShape: the gateway has no keys.
 	Key job.KeyShape
 	// Timeout bounds a call from its slot to the end of its answer. Zero means 30 s.
 	Timeout time.Duration
-	// MaxConns is how many idle connections are kept for the next calls; more calls than that open their own and
-	// close them again. Zero means 64. A Pool has as many as were under way at once.
+	// MaxConns is how many idle connections are kept. Further concurrent calls open connections and close them
+	// again. Zero means 64. A Pool keeps as many as were ever in use at once.
 	MaxConns int
-	// TLS is the base for connections to https. nil = the system's roots.
+	// TLS is the base configuration for https. nil = the system's roots.
 	TLS *tls.Config
-	// Proxy is the URL of the HTTP proxy that the gateway is called through; it may hold a password. Empty = none: the environment's is not obeyed.
+	// Proxy is the URL of the HTTP proxy to the gateway; it may contain a password. Empty = none; the
+	// environment's proxy is ignored.
 	Proxy string
-	// Pool has the connections that the client may share with others. Nil: it has its own.
+	// Pool has connections that the client may share with others. Nil: it has its own.
 	Pool *Pool
-	// Dial opens each connection to the gateway, its token endpoint, or its proxy. nil = over the machine's network.
+	// Dial opens connections to the gateway, its token endpoint, or its proxy. nil = the machine's network.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Sign says how calls are signed. The zero Sign: not at all.
 	Sign Sign
-	// OAuth2 says where the access tokens of calls come from. The zero OAuth2: calls carry none.
+	// OAuth2 says how to get the calls' access tokens. The zero OAuth2: calls carry none.
 	OAuth2 OAuth2
 
 	places func(name string) (part, error) // of the URL; nil: parsePlace
 }
 
-// Client calls one gateway. It is safe for any number of goroutines.
+// Client calls one gateway. It is safe for concurrent use.
 type Client struct {
 	shape   shape
 	timeout time.Duration
-	most    int64 // how much of an answer's body is read, in bytes
+	most    int64 // bytes of an answer's body that are read
 	dialer  *dialer
 	conns   *pooled
-	leave   func() // lets go of conns
+	leave   func() // releases conns
 }
 
 // New checks the configuration and returns a client. It opens no connection.
@@ -106,7 +110,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// dialer returns what opens connections to an address by the configuration's TLS and proxy.
+// dialer returns a dialer for an address, with the configuration's TLS and proxy.
 func (cfg Config) dialer(addr string, secure bool, timeout time.Duration) (*dialer, error) {
 	proxy, err := ParseProxy(cfg.Proxy)
 	if err != nil {
@@ -120,8 +124,8 @@ func (cfg Config) dialer(addr string, secure bool, timeout time.Duration) (*dial
 	return d, nil
 }
 
-// newTransport leaves out all that the default one does unasked: proxies from the environment, gzip, HTTP/2.
-// Using it without http.Client leaves out redirects and cookies as well.
+// newTransport disables what the default transport does by itself: proxies from the environment, gzip, HTTP/2.
+// Using it without http.Client avoids redirects and cookies, too.
 func newTransport(d *dialer, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -134,14 +138,14 @@ func newTransport(d *dialer, dial func(ctx context.Context, network, addr string
 		Protocols:              protocols,
 	}
 	if d.proxy != nil && d.tls == nil {
-		t.Proxy = http.ProxyURL(d.proxy.url) // which asks it for the whole URL; to https, the dialer makes a tunnel
+		t.Proxy = http.ProxyURL(d.proxy.url) // asked for the whole URL; for https, the dialer makes a tunnel
 	}
 	return t
 }
 
-// Send makes one call and always returns something to judge. It ends at the latest Timeout after the later of now and
-// Due; ctx is the call's own, and its end breaks the call off. A job that can't be made into a request comes back as
-// not sent, with an error of code job.CodeInvalid.
+// Send makes one call and always returns a result that can be judged. It ends at the latest Timeout after the
+// later of now and Due. The end of ctx, which is the call's own, aborts the call. A job that can't be made into
+// a request is returned as not sent, with an error of code job.CodeInvalid.
 func (c *Client) Send(ctx context.Context, call job.Request) job.Result {
 	start := time.Now()
 	m, err := c.shape.message(call, later(start, call.Due))
@@ -155,7 +159,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// exchange makes a call of a message, unless there is an error in its place.
+// exchange makes a call with a message, unless err is set.
 func (c *Client) exchange(ctx context.Context, call job.Request, start time.Time, m message, err error) job.Result {
 	res := job.Result{Stage: job.NotSent, Err: err}
 	if err == nil {
@@ -169,7 +173,7 @@ func (c *Client) exchange(ctx context.Context, call job.Request, start time.Time
 	return res
 }
 
-// send goes through dead connections until one stands, writes once, and reads the answer.
+// send tries connections until one is alive, writes once, and reads the answer.
 func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m *message) job.Result {
 	c.conns.count(0, 1)
 	defer c.conns.count(0, -1)
@@ -184,7 +188,7 @@ func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m 
 	}
 }
 
-// Reach opens a connection and closes it again, and says why it can't.
+// Reach opens a connection and closes it again. It returns why that is not possible.
 func (c *Client) Reach(ctx context.Context) error {
 	conn, err := c.dialer.dial(ctx, "", "")
 	if err != nil {
@@ -193,5 +197,6 @@ func (c *Client) Reach(ctx context.Context) error {
 	return conn.Close()
 }
 
-// Close closes the idle connections that no other client may use, at once or after the last call under way. Calls under way finish.
+// Close closes the idle connections that no other client may use, at once or after the last call in flight.
+// Calls in flight finish.
 func (c *Client) Close() { c.leave() }

@@ -9,30 +9,31 @@ import (
 	"strings"
 )
 
-// HeaderPart is a piece of a header's value that differs from job to job. One of its fields is set.
+// HeaderPart is a part of a header's value that differs from job to job. Exactly one of its fields is set.
 type HeaderPart struct {
-	// Text goes out as it is.
+	// Text is sent as it is.
 	Text string
-	// Secret does too. It may change while the outcome of calls is unknown: it is not in a Digest.
+	// Secret is sent as it is, too. It may change while the outcome of calls is unknown: it is not part of a
+	// Digest.
 	Secret string
-	// Place is id, lane or payload.FIELD (dotted): what the job has there goes out.
+	// Place is id, lane or payload.FIELD (dotted): the job's value is sent.
 	Place string
 }
 
-// jobHeader is a header with places.
+// jobHeader is a header with placeholders.
 type jobHeader struct {
 	name  string
 	parts []part
 }
 
-// maxInHeader is how many bytes of a payload go into one place of a header: servers take few KiB of headers.
+// maxInHeader bounds a payload value in a header, in bytes: servers accept few KiB of headers.
 const maxInHeader = 1024
 
-// ownHeaders are written by HTTP itself; a second value would break the message or the connection.
+// ownHeaders are written by HTTP itself. A second value would break the message or the connection.
 var ownHeaders = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Keep-Alive", "Proxy-Connection",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// setHeaders checks and keeps the headers. Errors name a header, never its value.
+// setHeaders checks and stores the headers. Errors name a header, never its value.
 func (s *shape) setHeaders(headers map[string]string) error {
 	s.header = http.Header{"User-Agent": {"spillway"}, "Accept-Encoding": {"identity"}}
 	if s.hasBody() {
@@ -55,7 +56,7 @@ func (s *shape) setHeaders(headers map[string]string) error {
 	return nil
 }
 
-// checkHeader returns a header's name in HTTP's own spelling, or why it can't have this value.
+// checkHeader returns a header's name in canonical form, or why it can't have this value.
 func (s *shape) checkHeader(name, value string) (canonical string, err error) {
 	canonical = textproto.CanonicalMIMEHeaderKey(name)
 	switch {
@@ -71,7 +72,7 @@ func (s *shape) checkHeader(name, value string) (canonical string, err error) {
 	return canonical, nil
 }
 
-// setJobHeaders checks and keeps the headers with places.
+// setJobHeaders checks and stores the headers with placeholders.
 func (s *shape) setJobHeaders(headers map[string][]HeaderPart) error {
 	for name, parts := range headers {
 		h := jobHeader{}
@@ -97,7 +98,7 @@ func (s *shape) setJobHeaders(headers map[string][]HeaderPart) error {
 	return nil
 }
 
-// fill adds the headers with places to those of one call.
+// fill adds the headers with placeholders to those of one call.
 func (s *shape) fill(to http.Header, v *values) error {
 	for _, h := range s.jobs {
 		value, err := h.value(v)
@@ -109,7 +110,7 @@ func (s *shape) fill(to http.Header, v *values) error {
 	return nil
 }
 
-// value fills the places in.
+// value returns the value with the placeholders filled in.
 func (h jobHeader) value(v *values) (string, error) {
 	var b strings.Builder
 	for _, p := range h.parts {
@@ -129,7 +130,8 @@ func (h jobHeader) value(v *values) (string, error) {
 	return b.String(), nil
 }
 
-// asConfigured is how the headers with places stand in the configuration. Secrets are left out: they are rotated.
+// asConfigured returns the configuration of the headers with placeholders, without secrets, because they are
+// rotated.
 func asConfigured(headers map[string][]HeaderPart) string {
 	var lines []string
 	for name, parts := range headers {
@@ -149,13 +151,15 @@ func asConfigured(headers map[string][]HeaderPart) string {
 	return strings.Join(lines, "\n")
 }
 
-// travels says that a receiver of a header sees text as it is: printable ASCII, with no space at either end.
+// travels reports whether a header's receiver sees text unchanged: printable ASCII, without a space at either
+// end.
 func travels(text string) bool {
 	return text != "" && len(text) <= maxInHeader && strings.TrimSpace(text) == text &&
 		strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// headerSafe says that HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than an id.
+// headerSafe reports whether HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than
+// an id.
 func headerSafe(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
@@ -164,7 +168,7 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
 }
 
-// token says that s can be a header's name.
+// token reports whether s can be a header's name.
 func token(s string) bool {
 	return s != "" && headerSafe(s) && !strings.ContainsAny(s, `()<>@,;:\"/[]?={}`)
 }

@@ -9,18 +9,19 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// JWS says what a detached JWS has beside its signature (RFC 7515, appendix F).
+// JWS configures a detached JWS (RFC 7515, appendix F).
 type JWS struct {
-	// KeyID is the protected header kid. Empty: there is none.
+	// KeyID is the protected header kid. Empty: none.
 	KeyID string
-	// Unencoded signs the content as it is (RFC 7797, b64: false), not in base64.
+	// Unencoded signs the content itself (RFC 7797, b64: false), not its base64.
 	Unencoded bool
-	// Protected are further protected headers: texts with {timestamp} {method} {path} {query} {id} and {key} filled in, json.Numbers, bools, and lists of these.
-	// A text that is {timestamp} alone goes out as a number, unless the timestamp is written as rfc3339.
+	// Protected are further protected headers: texts with {timestamp} {method} {path} {query} {id} and {key}
+	// filled in, json.Numbers, bools, and lists of these. The text {timestamp} alone is sent as a number,
+	// unless the timestamp is in rfc3339.
 	Protected map[string]any
 }
 
-// jwsAlgorithms are the names that RFC 7518 and RFC 8037 have for ours.
+// jwsAlgorithms maps our algorithm names to those of RFC 7518 and RFC 8037.
 var jwsAlgorithms = map[string]jose.SignatureAlgorithm{"rs256": jose.RS256, "ps256": jose.PS256, "es256": jose.ES256, "ed25519": jose.EdDSA}
 
 func (j *JWS) check(algorithm string) error {
@@ -30,7 +31,7 @@ func (j *JWS) check(algorithm string) error {
 	return nil
 }
 
-// detached returns a JWS of the content that does not have the content itself.
+// detached returns a JWS of the content without the content itself.
 func (s *signer) detached(content []byte, fill *strings.Replacer) (string, error) {
 	options := (&jose.SignerOptions{}).WithBase64(!s.JWS.Unencoded)
 	for name, value := range s.JWS.Protected {
@@ -53,7 +54,7 @@ func (s *signer) detached(content []byte, fill *strings.Replacer) (string, error
 	return signed.DetachedCompactSerialize()
 }
 
-// protected returns a value as JSON is made of it.
+// protected returns a value ready for JSON encoding.
 func (s *signer) protected(value any, fill *strings.Replacer) any {
 	switch v := value.(type) {
 	case json.Number:

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// checkKey returns why keys can't stand where they are to, or nil.
+// checkKey returns why keys can't be where they are configured, or nil.
 func (s *shape) checkKey() error {
 	if name := s.key.Header(); name != "" && !token(name) {
 		return fmt.Errorf("key.name: %q is not a header's name", name)
@@ -27,7 +27,7 @@ func (s *shape) checkKey() error {
 	return nil
 }
 
-// keyed puts the key where it is to stand, unless that is a header.
+// keyed puts the key into the query or the body, if it belongs there.
 func (s *shape) keyed(target *url.URL, payload json.RawMessage, key string) (*url.URL, json.RawMessage, error) {
 	switch s.key.In {
 	case job.KeyInQuery:
@@ -47,7 +47,8 @@ func (s *shape) keyed(target *url.URL, payload json.RawMessage, key string) (*ur
 	return target, payload, nil
 }
 
-// insert returns a JSON object with a field more, at a path of objects; those that are missing are made. All else stays as it is written.
+// insert returns a JSON object with an additional field, at a path of objects. It creates missing objects and
+// leaves everything else as written.
 func insert(object json.RawMessage, path []string, value json.RawMessage) (json.RawMessage, error) {
 	name, rest := path[0], path[1:]
 	d := json.NewDecoder(bytes.NewReader(object))
@@ -87,9 +88,9 @@ func insert(object json.RawMessage, path []string, value json.RawMessage) (json.
 	return join(object[:begin], named(name), value, object[begin:]), nil
 }
 
-// named is a field's name as JSON, and the colon behind it.
+// named returns a field's name as JSON, followed by a colon.
 func named(name string) json.RawMessage {
-	text, _ := json.Marshal(name) // a text always can be
+	text, _ := json.Marshal(name) // a string can always be encoded
 	return append(text, ':')
 }
 

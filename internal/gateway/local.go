@@ -12,15 +12,16 @@ import (
 	"spillway/internal/job"
 )
 
-// faults are the kernel's errors that speak of this machine alone: descriptors, ports and memory that are used up, a firewall of its own that
-// refuses, an interface that is down. A network or host that is unreachable is none of them: a router far away may have said so.
+// faults are kernel errors that concern only this machine: no descriptors, ports or memory left, refused by its
+// own firewall, an interface that is down. An unreachable network or host is not among them, because a distant
+// router may have reported it.
 var faults = []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL,
 	syscall.EACCES, syscall.EPERM, syscall.ENETDOWN}
 
-// Is says whether the error is a fault of this machine.
+// Is reports whether the error is a fault of this machine.
 func (e *callError) Is(target error) bool { return target == job.ErrLocal && e.local }
 
-// because returns the sentence of an error, with the kernel's part of it as its cause.
+// because returns an error with this text, and with the kernel's part of err as its cause.
 func because(text string, err error) *callError {
 	e := &callError{text: text, local: Local(err)}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
@@ -29,13 +30,14 @@ func because(text string, err error) *callError {
 	return e
 }
 
-// Local says whether an error of the kernel's is a fault of this machine.
+// Local reports whether a kernel error is a fault of this machine.
 func Local(err error) bool {
 	errno, ok := errors.AsType[syscall.Errno](err)
 	return ok && slices.Contains(faults, errno)
 }
 
-// lookUpError says why a name was not found. What a name server has answered is about the name; that none has answered is about this machine.
+// lookUpError returns why a name was not found. An answer of a name server concerns the name; no answer at all
+// concerns this machine.
 func lookUpError(ctx context.Context, err *net.DNSError) *callError {
 	what := "looking up " + err.Name + " failed: "
 	if errno := starved(err); errno != 0 {
@@ -53,8 +55,9 @@ func lookUpError(ctx context.Context, err *net.DNSError) *callError {
 	return &callError{text: what + "no name server answers", local: !errors.Is(err, context.Canceled)}
 }
 
-// starved returns which fault of this machine kept a name from being looked up; 0 if none did. The resolver hands on the kernel's error as
-// text, or takes what it can't open for empty and finds no such host; so what it could not open is tried here.
+// starved returns the fault of this machine that prevented a name look-up; 0 if none did. The resolver reports
+// the kernel's error only as text, or treats a file that it can't open as empty and finds no such host. So
+// starved tries what the resolver could not open.
 func starved(err *net.DNSError) syscall.Errno {
 	for _, errno := range faults {
 		if strings.HasSuffix(err.Err, ": "+errno.Error()) {

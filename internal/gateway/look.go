@@ -17,28 +17,31 @@ import (
 )
 
 const (
-	// maxLookAnswer is how much of a look-up's answer is read: a page of a list is longer than the answer to a payment.
+	// maxLookAnswer is how much of a look-up's answer is read: a page of a list is longer than the answer to a
+	// payment.
 	maxLookAnswer = 1 << 20
-	// maxPage is how long the address of a further page may be, in bytes.
+	// maxPage is the longest URL of a further page, in bytes.
 	maxPage = 4096
-	// ClockMargin is how long before the job's first call {first_call} is: the gateway's clock may be behind ours by that much, and a list that begins too late
-	// lacks a payment that was made.
+	// ClockMargin is how long {first_call} is before the job's first call. The gateway's clock may be behind by
+	// that much, and a list that begins too late would lack the payment.
 	ClockMargin = 5 * time.Minute
 )
 
-// LookConfig says how a gateway is asked what became of a payment.
+// LookConfig says how to make look-ups at a gateway.
 type LookConfig struct {
-	// URL may hold {id}, {key}, {reference}, {payload.FIELD} (dotted) and {first_call} (RFC 3339) after its host, escaped as their place demands.
+	// URL may contain {id}, {key}, {reference}, {payload.FIELD} (dotted) and {first_call} (RFC 3339) after its
+	// host, which are escaped as their position requires.
 	URL string
 	// Method is GET or POST. Empty means GET.
 	Method string
-	// Body of a POST, as JSON, with the same places inside its texts. Empty means {}.
+	// Body is the body of a POST, as JSON, with the same placeholders in its strings. Empty means {}.
 	Body string
-	// Parameter is that of the URL's query which takes what a page of a list says of the next one. Empty: a page says the whole address.
+	// Parameter is the query parameter that takes a page's reference to the next page. Empty: a page contains
+	// the whole URL.
 	Parameter string
 }
 
-// Looker asks one gateway what became of payments, on the way that its calls take. It is safe for any number of goroutines.
+// Looker makes look-ups at one gateway, over the same path as its calls. It is safe for concurrent use.
 type Looker struct {
 	client    *Client
 	key       job.KeyShape
@@ -46,7 +49,8 @@ type Looker struct {
 	parameter string
 }
 
-// NewLooker checks the configurations and returns what asks: with the calls' headers, TLS, proxy, signature and time-out, and without their key. It opens no connection.
+// NewLooker checks the configurations and returns a Looker. It uses the calls' headers, TLS, proxy, signature
+// and timeout, but not their key. It opens no connection.
 func NewLooker(cfg Config, look LookConfig) (*Looker, error) {
 	l := &Looker{key: cfg.Key, body: bodyParts(look.Body), parameter: look.Parameter}
 	cfg.URL, cfg.Method, cfg.places = look.URL, cmp.Or(look.Method, http.MethodGet), lookPlace
@@ -62,10 +66,10 @@ func NewLooker(cfg Config, look LookConfig) (*Looker, error) {
 	return l, nil
 }
 
-// lookPlaces are the places that a look-up has beside those of a call.
+// lookPlaces are the placeholders of look-ups in addition to those of calls.
 var lookPlaces = []string{"key", "reference", "first_call"}
 
-// lookPlace reads what stands between the braces of a look-up's place.
+// lookPlace parses the name in a look-up's placeholder.
 func lookPlace(name string) (part, error) {
 	if slices.Contains(lookPlaces, name) {
 		return part{look: name}, nil
@@ -77,7 +81,7 @@ func lookPlace(name string) (part, error) {
 	return p, nil
 }
 
-// inBody is a place in a body, whose own braces are JSON's.
+// inBody matches a placeholder in a body, whose other braces are JSON's.
 var inBody = regexp.MustCompile(`\{(id|lane|key|reference|first_call|payload\.[^{}\s"]+)\}`)
 
 func bodyParts(text string) (parts []part) {
@@ -86,15 +90,17 @@ func bodyParts(text string) (parts []part) {
 		if at == nil {
 			return append(parts, part{text: text})
 		}
-		place, _ := lookPlace(text[at[2]:at[3]]) // the expression has only such
+		place, _ := lookPlace(text[at[2]:at[3]]) // the expression matches only valid ones
 		parts = append(parts, part{text: text[:at[0]]}, place)
 		text = text[at[1]:]
 	}
 	return parts
 }
 
-// Look asks once and always returns something to judge, with at most the first MiB of the answer's body. It ends as Send does. A look-up that can't be made into a
-// request, because the job has not yet what it needs, or the list goes on somewhere else, comes back as not sent, with an error of code job.CodeInvalid.
+// Look makes one look-up and always returns a result that can be judged, with at most the first MiB of the
+// answer's body. It ends as Send does. A look-up that can't be made into a request, because the job lacks a
+// value or the list continues at another server, is returned as not sent, with an error of code
+// job.CodeInvalid.
 func (l *Looker) Look(ctx context.Context, r job.LookRequest) job.Result {
 	start := time.Now()
 	call := job.Request{Job: r.Look.Job, Key: l.key.Text(r.Key), Bearer: r.Bearer, Due: r.Due, TooLate: r.TooLate, Wrote: r.Wrote}
@@ -118,7 +124,7 @@ func (l *Looker) message(r job.LookRequest, call job.Request, at time.Time) (mes
 	if err != nil {
 		return message{}, err
 	}
-	call.Key = "" // it is asked about, and not sent
+	call.Key = "" // a look-up asks about the key, and does not send it
 	m, err := s.head(call, target, v)
 	if err == nil && s.hasBody() {
 		m.body, err = l.content(v)
@@ -129,7 +135,8 @@ func (l *Looker) message(r job.LookRequest, call job.Request, at time.Time) (mes
 	return m, err
 }
 
-// page returns the address of a further page. The list must go on where it began: the headers are secrets of that server.
+// page returns the URL of a further page. It must be on the same server as the first, because the headers are
+// secrets of that server.
 func (l *Looker) page(first *url.URL, page string) (*url.URL, error) {
 	if len(page) > maxPage {
 		return nil, invalid("the address of the list's next page is longer than %d bytes", maxPage)
@@ -152,7 +159,7 @@ func (l *Looker) page(first *url.URL, page string) (*url.URL, error) {
 	return next, nil
 }
 
-// content fills in the places of a body, as what stands within a text of JSON.
+// content returns the body with the placeholders filled in, escaped for JSON strings.
 func (l *Looker) content(v *values) ([]byte, error) {
 	if len(l.body) == 0 {
 		return []byte("{}"), nil
@@ -176,5 +183,5 @@ func (l *Looker) content(v *values) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// Close closes the idle connections. Look-ups under way finish.
+// Close closes the idle connections. Look-ups in flight finish.
 func (l *Looker) Close() { l.client.Close() }

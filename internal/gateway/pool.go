@@ -9,19 +9,20 @@ import (
 // pooledIdle is how many idle connections to one address are kept for all gateways that share them.
 const pooledIdle = 4096
 
-// Pool has the connections of gateways that are called in the same way: at the same address, through the same proxy, by the system's roots, and with as long
-// to connect. Thousands of merchants of one payment service keep as many connections as they have calls under way at once, and not one each: a connection is
-// some 20 kB and two goroutines. Whose a call is stands in the call. A gateway with a TLS configuration of its own has connections of its own. Safe for
-// concurrent use; nil pools nothing.
+// Pool holds the connections of gateways that are called in the same way: the same address, proxy and dial
+// timeout, and the system's roots. With it, thousands of merchants of one payment service need as many
+// connections as they have calls in flight, not one each; a connection takes some 20 kB and two goroutines. The
+// call itself says which merchant it is for. A gateway with its own TLS configuration does not share
+// connections. A Pool is safe for concurrent use; a nil Pool shares nothing.
 type Pool struct {
 	mu  sync.Mutex
 	all map[way]*pooled
 }
 
-// NewPool returns a pool without a connection.
+// NewPool returns an empty pool.
 func NewPool() *Pool { return &Pool{all: make(map[way]*pooled)} }
 
-// way is what connections have to have in common for one to do for another.
+// way is what connections must have in common to be shared.
 type way struct {
 	addr    string
 	secure  bool
@@ -29,17 +30,18 @@ type way struct {
 	timeout time.Duration
 }
 
-// pooled is the connections of one client, or of those of a Pool that are called in the same way.
+// pooled is the connections of one client, or of those clients of a Pool that share them.
 type pooled struct {
 	transport *http.Transport
 
 	mu    sync.Mutex
-	users int // clients that are not closed
-	calls int // under way
+	users int // open clients
+	calls int // in flight
 }
 
-// count adds clients and calls, and returns how many clients there are. Idle connections are closed when neither is left: net/http may count a connection
-// among the idle ones just before its call has the answer, which would be lost.
+// count adds clients and calls, and returns the number of clients. When neither is left, idle connections are
+// closed. They can't be closed while a call is in flight, because net/http may mark a connection idle just
+// before its call has the answer, which would be lost.
 func (p *pooled) count(users, calls int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,8 +53,8 @@ func (p *pooled) count(users, calls int) int {
 	return p.users
 }
 
-// take returns the connections of those that are called in the same way, which are made if there are none, and what lets go of them: the last one closes
-// the idle ones. ok is false where nothing may be shared.
+// take returns the connections to share for cfg, creating them if needed, and a function that releases them.
+// The last release closes the idle ones. ok is false if nothing may be shared.
 func (p *Pool) take(cfg Config, d *dialer) (with *pooled, leave func(), ok bool) {
 	if p == nil || cfg.TLS != nil || cfg.Dial != nil {
 		return nil, nil, false

@@ -13,14 +13,15 @@ import (
 	"time"
 )
 
-// Proxy is the HTTP proxy that a gateway is called through.
+// Proxy is the HTTP proxy through which a gateway is called.
 type Proxy struct {
 	// Addr is its host and port.
 	Addr string
 	url  *url.URL
 }
 
-// ParseProxy reads a URL like http://user:password@proxy:3128. Its errors don't cite it. Empty = no proxy: nil.
+// ParseProxy parses a URL like http://user:password@proxy:3128. Its errors don't quote it. Empty = no proxy:
+// nil.
 func ParseProxy(raw string) (*Proxy, error) {
 	if raw == "" {
 		return nil, nil
@@ -32,10 +33,11 @@ func ParseProxy(raw string) (*Proxy, error) {
 	return &Proxy{Addr: u.Host, url: u}, nil
 }
 
-// mostOfProxy is how much of a proxy's answer is read, in bytes. It has no body that anybody needs.
+// mostOfProxy is how much of a proxy's answer is read, in bytes. Its body is not needed.
 const mostOfProxy = 64 << 10
 
-// Tunnel asks the proxy at the other end of a connection for a way to addr. When it has no error, what is written goes there.
+// Tunnel asks the proxy at the other end of a connection for a tunnel to addr. After success, what is written
+// goes to addr.
 func (p *Proxy) Tunnel(ctx context.Context, c net.Conn, addr string) error {
 	end := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	defer end()
@@ -69,7 +71,8 @@ func (p *Proxy) Tunnel(ctx context.Context, c net.Conn, addr string) error {
 	return nil
 }
 
-// refusal is the error of a proxy that wants another password. A gateway can't have said it, also where there is no tunnel to it.
+// refusal is the error for a proxy that rejects the password. It can't come from a gateway, even without a
+// tunnel.
 func (p *Proxy) refusal() error {
 	return &callError{text: "the proxy " + p.Addr + " does not let us in (407): check user and password in request.proxy"}
 }

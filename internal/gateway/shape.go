@@ -14,14 +14,14 @@ import (
 	"spillway/internal/job"
 )
 
-// shape is how calls to one gateway look.
+// shape is the form of calls to one gateway.
 type shape struct {
 	url    template
 	method string
 	form   bool
 	header http.Header
-	jobs   []jobHeader // those with places
-	host   string      // overrides the URL's, where the headers say Host
+	jobs   []jobHeader // those with placeholders
+	host   string      // overrides the URL's, if the headers set Host
 	strip  []string
 	key    job.KeyShape
 	signer *signer // nil: calls are not signed
@@ -60,8 +60,9 @@ func newShape(cfg Config) (shape, error) {
 	return s, s.setJobHeaders(cfg.JobHeaders)
 }
 
-// Digest is a digest of what the calls of this configuration are made of but for the payload: see job.SentDigest. Where no key
-// goes out it has one too: a call that a later key is to cover did not carry it.
+// Digest returns a digest of how the calls of this configuration are formed, without the payload (see
+// job.SentDigest). Calls without a key have a digest, too, because a key configured later can't make an earlier
+// call safe.
 func (cfg Config) Digest() string {
 	k := cfg.Key
 	key := textproto.CanonicalMIMEHeaderKey(k.Header()) + ": " + k.Prefix
@@ -78,7 +79,7 @@ func (cfg Config) Digest() string {
 	return job.SentDigest(cmp.Or(cfg.Method, http.MethodPost)+" "+cfg.URL, encoding, key, asConfigured(cfg.JobHeaders))
 }
 
-// place reads the places of the URL.
+// place returns the parser for the URL's placeholders.
 func (cfg Config) place() func(string) (part, error) {
 	if cfg.places != nil {
 		return cfg.places
@@ -88,7 +89,7 @@ func (cfg Config) place() func(string) (part, error) {
 
 func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
 
-// message makes a job into a request of that moment. Its errors have the code job.CodeInvalid.
+// message makes a job into a request at that time. Its errors have the code job.CodeInvalid.
 func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	payload := call.Job.Payload
 	if len(payload) == 0 {
@@ -118,7 +119,7 @@ func (s *shape) message(call job.Request, at time.Time) (message, error) {
 	return m, err
 }
 
-// head makes a message without its body.
+// head makes a message without a body.
 func (s *shape) head(call job.Request, target *url.URL, v *values) (message, error) {
 	m := message{head: http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
 	m.head.Proto, m.head.ProtoMajor, m.head.ProtoMinor = "HTTP/1.1", 1, 1

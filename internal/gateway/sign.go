@@ -19,30 +19,33 @@ import (
 	"spillway/internal/job"
 )
 
-// Sign says how a call is signed: with a secret that the gateway knows too (HMAC), or with a private key. The zero Sign: not at all.
+// Sign says how calls are signed: with a secret shared with the gateway (HMAC), or with a private key. The zero
+// Sign: not at all.
 type Sign struct {
-	// Header carries the signature, as Value has it: a text with {signature} and perhaps {timestamp}. Empty Value means {signature}.
+	// Header is the header with the signature. Value is its value: a text with {signature} and perhaps
+	// {timestamp}. Empty Value means {signature}.
 	Header, Value string
-	// Secret is the key of HMAC, as bytes. Empty where there is a Key.
+	// Secret is the HMAC key. Empty if Key is set.
 	Secret []byte
-	// Key signs where there is no Secret: RSA for rs256 (RSASSA-PKCS1-v1_5) and ps256 (RSASSA-PSS), P-256 for es256 (ASN.1) and es256-raw (r and s), or
-	// Ed25519; the digest is SHA-256 but with Ed25519, which has its own.
+	// Key is the private key, if Secret is empty: RSA for rs256 (RSASSA-PKCS1-v1_5) and ps256 (RSASSA-PSS),
+	// P-256 for es256 (ASN.1) and es256-raw (r and s), or Ed25519. The digest is SHA-256, except for Ed25519,
+	// which has its own.
 	Key crypto.Signer
-	// JWS makes the signature a detached JWS, for which there is a Key; es256 is raw in it. Nil: the bare signature.
+	// JWS makes the signature a detached JWS, which requires Key; es256 is raw in it. Nil: the bare signature.
 	JWS *JWS
 	// Algorithm is sha256 (also "") or sha512 with a Secret, or rs256, ps256, es256, es256-raw or ed25519 with a Key.
 	Algorithm string
 	// Content is what is signed: a text with any of {timestamp} {method} {path} {query} {body} {id} {key}.
 	Content string
-	// Encoding of the signature is hex (also "") or base64.
+	// Encoding is the signature's: hex (also "") or base64.
 	Encoding string
-	// TimestampHeader carries the timestamp of the attempt. Empty = no header does.
+	// TimestampHeader is the header with the attempt's timestamp. Empty = none.
 	TimestampHeader string
-	// Timestamp is written as unix (seconds, also ""), unix-ms or rfc3339.
+	// Timestamp is its format: unix (seconds, also ""), unix-ms or rfc3339.
 	Timestamp string
 }
 
-// signer makes signatures. Safe for concurrent use.
+// signer makes signatures. It is safe for concurrent use.
 type signer struct {
 	Sign
 	raw    func(content []byte) ([]byte, error)
@@ -99,17 +102,18 @@ func (s *signer) check() error {
 	return nil
 }
 
-// sign puts the signature of a message into its head. at is the moment of the attempt. An error is of this machine, not of the job.
+// sign adds the signature to a message's head. at is the time of the attempt. An error is a fault of this
+// machine, not of the job.
 func (s *signer) sign(m *message, call job.Request, at time.Time) error {
 	stamp, path := s.stamp(at), m.head.URL.EscapedPath()
 	if path == "" {
-		path = "/" // as it stands in the request
+		path = "/" // as sent in the request
 	}
 	fill := strings.NewReplacer("{timestamp}", stamp, "{method}", m.head.Method, "{path}", path,
 		"{query}", m.head.URL.RawQuery, "{body}", string(m.body), "{id}", call.Job.ID, "{key}", call.Key)
 	signature, err := s.signature([]byte(fill.Replace(s.Content)), fill)
 	if err != nil {
-		return &callError{text: "the call can't be signed", local: true} // what the libraries say may cite the key
+		return &callError{text: "the call can't be signed", local: true} // the libraries' errors may quote the key
 	}
 	set(m.head.Header, s.Header, strings.NewReplacer("{signature}", signature, "{timestamp}", stamp).Replace(s.Value))
 	if s.TimestampHeader != "" {
@@ -126,7 +130,7 @@ func (s *signer) signature(content []byte, fill *strings.Replacer) (string, erro
 	return s.encode(signature), err
 }
 
-// withSecret returns what makes an HMAC.
+// withSecret returns a function that makes an HMAC.
 func withSecret(algorithm string, secret []byte) (func(content []byte) ([]byte, error), error) {
 	digest, known := map[string]func() hash.Hash{"": sha256.New, "sha256": sha256.New, "sha512": sha512.New}[algorithm]
 	switch {

@@ -10,7 +10,7 @@ import (
 	"fmt"
 )
 
-// withKey returns what signs with a private key.
+// withKey returns a function that signs with a private key.
 func withKey(algorithm string, key crypto.Signer) (func(content []byte) ([]byte, error), error) {
 	switch k := key.(type) {
 	case *rsa.PrivateKey:
@@ -43,7 +43,7 @@ func digested(key crypto.Signer, how crypto.SignerOpts) func(content []byte) ([]
 	}
 }
 
-// rawECDSA returns r and s behind one another, of 32 bytes each, as JWS has them.
+// rawECDSA returns r and s concatenated, 32 bytes each, as in JWS.
 func rawECDSA(key *ecdsa.PrivateKey, content []byte) ([]byte, error) {
 	sum := sha256.Sum256(content)
 	r, s, err := ecdsa.Sign(rand.Reader, key, sum[:])

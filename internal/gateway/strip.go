@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Strip returns a JSON object without some fields (dotted paths). All else stays as it is written, and a field that is not there is no error.
-// What is no object stays as it is.
+// Strip returns a JSON object without some fields (dotted paths). Everything else stays as written. A missing
+// field is no error. A value that is not an object is returned unchanged.
 func Strip(payload json.RawMessage, fields []string) (json.RawMessage, error) {
 	if len(fields) == 0 {
 		return payload, nil
@@ -19,7 +19,7 @@ func Strip(payload json.RawMessage, fields []string) (json.RawMessage, error) {
 	return strip(payload, paths)
 }
 
-// strip cuts an object into its members, and puts those together that stay.
+// strip splits an object into its members, and joins those that stay.
 func strip(object json.RawMessage, paths [][]string) (json.RawMessage, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -47,7 +47,7 @@ func strip(object json.RawMessage, paths [][]string) (json.RawMessage, error) {
 			changed = changed || len(inner) < len(value)
 			member = join(object[at:end-int64(len(value))], inner)
 		}
-		gap := end + int64(bytes.IndexAny(object[end:], ",}")) // white space is all that stands between
+		gap := end + int64(bytes.IndexAny(object[end:], ",}")) // only white space lies between
 		if gap < end {
 			return nil, errBadPayload
 		}
@@ -66,7 +66,7 @@ func strip(object json.RawMessage, paths [][]string) (json.RawMessage, error) {
 	return join(object[:begin], bytes.Join(kept, []byte(",")), object[at:]), nil
 }
 
-// below says of a member whether it is one of the fields, and which fields are within it.
+// below reports whether a member is one of the fields, and returns the fields within it.
 func below(paths [][]string, name json.Token) (itself bool, within [][]string) {
 	for _, p := range paths {
 		switch {

@@ -12,27 +12,27 @@ import (
 	"spillway/internal/job"
 )
 
-// template is a URL with places for the job's id and fields of its payload.
+// template is a URL with placeholders for the job's id and fields of its payload.
 type template struct {
 	parts  []part
-	base   *url.URL // with "x" at the places
+	base   *url.URL // with "x" for the placeholders
 	secure bool
-	who    string // has the places, in errors
+	who    string // what contains the placeholders, for errors
 }
 
-// part is a piece of a URL or of a header's value: literal text, or a place.
+// part is a part of a URL or of a header's value: literal text, or a placeholder.
 type part struct {
 	text  string
 	id    bool     // {id}
 	lane  bool     // {lane}
 	path  []string // {payload.a.b}
-	look  string   // of a look-up alone: {key}, {reference} or {first_call}
-	query bool     // the place is behind the question mark of a URL
+	look  string   // only in a look-up: {key}, {reference} or {first_call}
+	query bool     // in a URL's query
 }
 
 func (p part) place() bool { return p.id || p.lane || p.path != nil || p.look != "" }
 
-// name is what stands between the braces of a place.
+// name returns the name in the braces of a placeholder.
 func (p part) name() string {
 	switch {
 	case p.id:
@@ -45,7 +45,8 @@ func (p part) name() string {
 	return "payload." + strings.Join(p.path, ".")
 }
 
-// parseTemplate reads a URL whose places are read by a function. Its errors don't quote it: the query may hold a secret.
+// parseTemplate parses a URL; place parses its placeholders. Its errors don't quote the URL, because the query
+// may contain a secret.
 func parseTemplate(raw string, place func(name string) (part, error)) (template, error) {
 	t := template{who: "url"}
 	query := false
@@ -75,7 +76,7 @@ func parseTemplate(raw string, place func(name string) (part, error)) (template,
 	return t, t.check()
 }
 
-// parsePlace reads what stands between the braces of a place.
+// parsePlace parses the name in a placeholder.
 func parsePlace(name string) (part, error) {
 	switch name {
 	case "id":
@@ -90,7 +91,7 @@ func parsePlace(name string) (part, error) {
 	return part{path: strings.Split(field, ".")}, nil
 }
 
-// check parses the URL with each place filled in.
+// check parses the URL with each placeholder filled in.
 func (t *template) check() error {
 	var b strings.Builder
 	for _, p := range t.parts {
@@ -117,7 +118,7 @@ func (t *template) check() error {
 	return nil
 }
 
-// address is host and port to connect to.
+// address returns the host and port to connect to.
 func (t *template) address() string {
 	port := t.base.Port()
 	if port == "" {
@@ -129,7 +130,7 @@ func (t *template) address() string {
 	return net.JoinHostPort(t.base.Hostname(), port)
 }
 
-// render fills the places in. Nobody may change the URL: where there are no places it is everybody's.
+// render fills in the placeholders. The caller must not change the URL: without placeholders it is shared.
 func (t *template) render(v *values) (*url.URL, error) {
 	if len(t.parts) == 1 {
 		return t.base, nil
@@ -149,7 +150,7 @@ func (t *template) render(v *values) (*url.URL, error) {
 	return u, nil
 }
 
-// inURL returns a part's text, escaped for its place in a URL.
+// inURL returns a part's text, escaped for its position in a URL.
 func (p part) inURL(v *values, who string) (string, error) {
 	if !p.place() {
 		return p.text, nil
@@ -166,15 +167,15 @@ func (p part) inURL(v *values, who string) (string, error) {
 	return url.PathEscape(value), nil
 }
 
-// values are what the places of one call are filled in with.
+// values are the values of the placeholders of one call.
 type values struct {
 	job     job.Job
 	payload json.RawMessage
-	doc     any               // the payload, once a place has needed it
-	look    map[string]string // the places of a look-up alone
+	doc     any               // the parsed payload, once a placeholder has needed it
+	look    map[string]string // the placeholders of a look-up
 }
 
-// need returns the value of a place. who needs it is for the error.
+// need returns the value of a placeholder. who names what needs it, for the error.
 func (v *values) need(p part, who string) (string, error) {
 	if p.id {
 		return v.job.ID, nil
@@ -198,7 +199,7 @@ func (v *values) need(p part, who string) (string, error) {
 	return value, nil
 }
 
-// field looks a scalar up in the payload, with numbers as they stand.
+// field returns a scalar of the payload, with numbers as written.
 func (v *values) field(path []string) (string, bool) {
 	if v.doc == nil {
 		d := json.NewDecoder(bytes.NewReader(v.payload))

@@ -15,31 +15,32 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// OAuth2 says where access tokens come from: by client credentials (RFC 6749, section 4.4).
+// OAuth2 says how to get access tokens: by client credentials (RFC 6749, section 4.4).
 type OAuth2 struct {
-	// TokenURL is where they are asked for. Empty = calls carry none.
+	// TokenURL is the token endpoint. Empty = calls carry no tokens.
 	TokenURL string
 	// ClientID and ClientSecret are the credentials.
 	ClientID, ClientSecret string
-	// Scope and Audience are asked for where they are not empty.
+	// Scope and Audience are requested unless empty.
 	Scope, Audience string
-	// InBody says that the credentials stand in the request's body, and not in a header (HTTP Basic).
+	// InBody sends the credentials in the request's body instead of a header (HTTP Basic).
 	InBody bool
 }
 
-// maxToken is the longest access token that is taken, in bytes: more is no header.
+// maxToken is the longest access token accepted, in bytes: a longer one does not fit into a header.
 const maxToken = 16 << 10
 
-// Tokens asks for the access tokens of one gateway. It is safe for any number of goroutines.
+// Tokens requests the access tokens of one gateway. It is safe for concurrent use.
 type Tokens struct {
 	conf    clientcredentials.Config
-	at      string // where they are asked for, without what may be a secret
+	at      string // the endpoint, without parts that may be secret
 	timeout time.Duration
 	dialer  *dialer
 	client  *http.Client
 }
 
-// NewTokens returns what asks for the tokens of a configuration with an OAuth2, on the way that its calls take: by its TLS and proxy. It opens no connection.
+// NewTokens returns a Tokens for a configuration with an OAuth2. It uses the calls' TLS and proxy. It opens no
+// connection.
 func NewTokens(cfg Config) (*Tokens, error) {
 	u, err := url.Parse(cfg.OAuth2.TokenURL)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -65,7 +66,7 @@ func NewTokens(cfg Config) (*Tokens, error) {
 		conn, _, err := t.dialer.connect(ctx)
 		return conn, err
 	})
-	transport.DisableKeepAlives = true // the next one is hours away
+	transport.DisableKeepAlives = true // the next request is hours away
 	t.client = &http.Client{Transport: introduced{transport},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return t, nil
@@ -79,7 +80,7 @@ func hostPort(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), port)
 }
 
-// introduced says who asks, and for what.
+// introduced sets the User-Agent and Accept headers.
 type introduced struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -90,10 +91,10 @@ func (n introduced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// Within bounds how long Fetch takes.
+// Within returns the longest time that Fetch takes.
 func (t *Tokens) Within() time.Duration { return t.timeout }
 
-// Denial is the error of an answer that holds no token.
+// Denial is the error for an answer without a token.
 type Denial struct {
 	// Status and Header are the answer's.
 	Status int
@@ -101,11 +102,11 @@ type Denial struct {
 	text   string
 }
 
-// Error names the address and what it answered, without its text.
+// Error returns the address and the kind of answer, without the answer's text.
 func (d *Denial) Error() string { return d.text }
 
-// Fetch asks once for a token. life is how long it lives from now on, as the answer says; 0 = it does not say. The error is a *Denial where there was an
-// answer; errors.Is finds job.ErrLocal in a fault of this machine.
+// Fetch requests a token once. life is its lifetime from now on, as the answer says; 0 = it does not say. The
+// error is a *Denial if there was an answer; errors.Is finds job.ErrLocal in a fault of this machine.
 func (t *Tokens) Fetch(ctx context.Context) (token string, life time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
@@ -122,10 +123,10 @@ func (t *Tokens) Fetch(ctx context.Context) (token string, life time.Duration, e
 	return got.AccessToken, lifeOf(got), nil
 }
 
-// mostLife bounds how long a token is taken to live.
+// mostLife bounds the lifetime assumed for a token.
 const mostLife = 365 * 24 * time.Hour
 
-// lifeOf reads expires_in, in seconds, a number or a text. 0 where it is missing or no time at all.
+// lifeOf returns expires_in, in seconds, given as a number or text. It is 0 if missing or invalid.
 func lifeOf(t *oauth2.Token) time.Duration {
 	var seconds float64
 	if _, err := fmt.Sscan(fmt.Sprint(t.Extra("expires_in")), &seconds); err != nil || !(seconds > 0) {
@@ -138,13 +139,14 @@ func (t *Tokens) denial(status int, what string) *Denial {
 	return &Denial{Status: status, text: fmt.Sprintf("HTTP %d from %s: %s", status, t.at, what)}
 }
 
-// errorCode is what RFC 6749 (section 5.2) lets an error be named: never a sentence, which might repeat a secret.
+// errorCode matches the error codes of RFC 6749 (section 5.2). A sentence is never shown, because it might
+// repeat a secret.
 var errorCode = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 
-// badNumber is what encoding/json and strconv say of expires_in, the one number that is read.
+// badNumber matches errors of encoding/json and strconv about expires_in, the only number that is read.
 var badNumber = regexp.MustCompile(`ParseInt|number literal`)
 
-// failed says why there is no token. The library's own errors cite the answer and the URL.
+// failed returns why there is no token. The library's own errors quote the answer and the URL.
 func (t *Tokens) failed(ctx context.Context, err error) error {
 	if said, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		status := said.Response.StatusCode

@@ -14,8 +14,8 @@ import (
 	"spillway/internal/job"
 )
 
-// try takes one connection, waits for the slot, writes and reads. again is true when a kept connection died before
-// anything was written on it: then, and only then, another one may be taken under the same call, which cancel ends.
+// try takes one connection, waits for the slot, writes and reads. again is true if a kept connection died
+// before anything was written on it. Only then may the same call, which cancel ends, take another connection.
 func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call job.Request, m *message) (res job.Result, again bool) {
 	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel, back: make(chan struct{})}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: g.gotConn})
@@ -32,7 +32,8 @@ func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call j
 	case pass.late:
 		res = job.Result{Stage: job.NotSent, Late: true, Err: ErrTooLate}
 	case !pass.wrote:
-		// An "answer" to a request that was not written is none: servers send 408 before they close an idle connection.
+		// An "answer" to a request that was not written is not an answer: servers send 408 before they close an
+		// idle connection.
 		res = job.Result{Stage: job.NotSent, Err: c.notSent(ctx, err)}
 		again = pass.reused && ctx.Err() == nil
 	case err != nil:
@@ -42,15 +43,16 @@ func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call j
 	return res, again
 }
 
-// read takes the answer's head and the beginning of its body. The connection is kept only where the answer ended by
-// itself; net/http closes it otherwise.
+// read reads the answer's head and the beginning of its body. The connection is kept only if the answer was
+// read to its end; otherwise net/http closes it.
 func (c *Client) read(resp *http.Response) job.Result {
 	defer resp.Body.Close()
 	res := job.Result{Stage: job.Answered, Status: resp.StatusCode, Header: resp.Header}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return res
 	}
-	// One byte more than is kept tells a long answer from a full one, and meets the end that frees the connection.
+	// One more byte than is kept distinguishes a too long answer from a full one, and reaches the end that
+	// frees the connection.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, c.most+1))
 	switch {
 	case err != nil:
@@ -65,7 +67,7 @@ func (c *Client) read(resp *http.Response) job.Result {
 	return res
 }
 
-// unzip reads an answer that was compressed though we asked for identity.
+// unzip decompresses an answer that was compressed although identity was requested.
 func (c *Client) unzip(res job.Result) job.Result {
 	z, err := gzip.NewReader(bytes.NewReader(res.Body))
 	if err != nil {
@@ -85,15 +87,15 @@ func (c *Client) unzip(res job.Result) job.Result {
 	return res
 }
 
-// message is a call made ready: what differs from try to try is only the context and the body's reader.
+// message is a prepared call. Tries differ only in the context and the body's reader.
 type message struct {
 	head http.Request // without body
 	body []byte
 }
 
-// request returns a request that net/http can't replay: its body has no GetBody, and an empty one is still a body.
-// A body of length zero on a POST must go as Content-Length: 0, which only no body at all gives; there the gate
-// alone stands between a replay and the wire.
+// request returns a request that net/http can't replay: its body has no GetBody, and an empty body is still a
+// body. A POST with an empty body must be sent with Content-Length: 0, which net/http does only for no body at
+// all; there only the gate prevents a replay.
 func (m *message) request(ctx context.Context) *http.Request {
 	r := m.head.WithContext(ctx)
 	lacksBody := r.Method == http.MethodGet || r.Method == http.MethodDelete
@@ -104,10 +106,10 @@ func (m *message) request(ctx context.Context) *http.Request {
 	return r
 }
 
-// pass is what became of a gate.
+// pass is the final state of a gate.
 type pass struct {
-	wrote  bool      // something may have reached the wire
+	wrote  bool      // something may be on the wire
 	at     time.Time // just after the first byte
 	late   bool
-	reused bool // the last connection had been kept from an earlier call
+	reused bool // the last connection was kept from an earlier call
 }

@@ -19,13 +19,13 @@ import (
 	"spillway/internal/pan"
 )
 
-// maxErrorBytes is how much of an answer goes into a job's record.
+// maxErrorBytes is how much of an answer is stored in a job's record.
 const maxErrorBytes = 500
 
-// answer is an answer that several rules look at: its body is parsed at most once.
+// answer is an answer that several rules examine. Its body is parsed at most once.
 type answer struct {
 	in     Input
-	most   time.Duration // the longest wait that it can ask for
+	most   time.Duration // the longest pause that it can ask for
 	parsed bool
 	doc    any
 	ok     bool
@@ -36,12 +36,12 @@ type match int
 
 const (
 	differs    match = iota
-	matches          // all that the rule asks for is there
-	unreadable       // the rule asks about a body of which only a part arrived
+	matches          // everything in the rule matches
+	unreadable       // the rule needs a body of which only a part arrived
 )
 
-// match compares the rule with an answer. A rule about a body that was cut off can't be answered: to go on to the
-// next rule, and take a 200 for a success, might take "try later" for a payment.
+// match compares the rule with an answer. A rule about the body can't be decided if the body was cut off. Going
+// on to the next rule, and then treating a 200 as a success, might take "try later" for a payment.
 func (r Rule) match(a *answer) match {
 	switch again := a.in.Again || a.in.Lapse; {
 	case r.Status != 0 && r.Status != a.in.Result.Status && r.Status != a.in.Result.Status/100:
@@ -79,7 +79,7 @@ func (a *answer) body() (any, bool) {
 	return a.doc, a.ok
 }
 
-// parse reads JSON with its numbers as they stand, or a form.
+// parse parses JSON, with numbers as written, or a form.
 func parse(r job.Result) (any, bool) {
 	d := json.NewDecoder(bytes.NewReader(r.Body))
 	d.UseNumber()
@@ -101,8 +101,9 @@ func parse(r job.Result) (any, bool) {
 	return flat, true
 }
 
-// fieldOf returns the text at a dotted path. A field that the document lacks is as an empty one, which is what headers are. ok is false for a list or an object,
-// and where there is no document that could have fields: an error page does not say that there was no error.
+// fieldOf returns the text at a dotted path. A missing field counts as empty, like a missing header. ok is
+// false for a list or an object, and if there is no document with fields: an error page does not say that there
+// was no error.
 func fieldOf(doc any, path string) (text string, ok bool) {
 	v, there := follow(doc, path)
 	if !there {
@@ -116,7 +117,7 @@ func hasFields(doc any) bool {
 	return len(fields) > 0
 }
 
-// lookUp follows a dotted path to a scalar and returns it as text.
+// lookUp returns the scalar at a dotted path as text.
 func lookUp(doc any, path string) (string, bool) {
 	v, there := follow(doc, path)
 	if !there {
@@ -125,7 +126,7 @@ func lookUp(doc any, path string) (string, bool) {
 	return scalar(v)
 }
 
-// follow returns what stands at a dotted path, and whether anything does.
+// follow returns the value at a dotted path, and whether there is one.
 func follow(doc any, path string) (any, bool) {
 	for _, step := range strings.Split(path, ".") {
 		switch at := doc.(type) {
@@ -162,10 +163,11 @@ func scalar(v any) (string, bool) {
 	return "", false
 }
 
-// maxReference is how long a gateway's own reference may be, in characters.
+// maxReference is the longest reference of a gateway, in characters.
 const maxReference = 100
 
-// referred adds the gateway's own reference to a success. What is too long, or not visible ASCII, is no reference.
+// referred adds the gateway's reference to a success. Text that is too long, or not visible ASCII, is not a
+// reference.
 func (t Table) referred(a *answer, j Judgement, path string) Judgement {
 	if path = cmp.Or(path, t.reference); j.Verdict != job.VerdictDone && j.Verdict != job.VerdictAccepted || path == "" {
 		return j
@@ -174,7 +176,7 @@ func (t Table) referred(a *answer, j Judgement, path string) Judgement {
 	said, ok := lookUp(doc, path)
 	ref := string(a.in.shown([]byte(said)))
 	if pan.ContainsString(said) && !pan.ContainsString(ref) {
-		return j // it was a card number, and with stars in it, no payment could be found by it
+		return j // it was a card number; masked, it would not find the payment
 	}
 	if ok && ref != "null" && len(ref) <= maxReference && strings.IndexFunc(ref, func(r rune) bool { return r <= ' ' || r > '~' }) < 0 {
 		j.Reference = ref
@@ -182,8 +184,9 @@ func (t Table) referred(a *answer, j Judgement, path string) Judgement {
 	return j
 }
 
-// why is the status, and what of the body decided, in the words of the rule: nothing that the gateway has written. A 5xx has the status alone: such
-// answers are compared with each other, see savedFailure, and a repeat may be judged by another rule.
+// why returns the status and the part of the body that decided, in the rule's words: nothing that the gateway
+// wrote. For a 5xx it returns only the status: such answers are compared with each other (see savedFailure),
+// and a repeated one may match another rule.
 func (a *answer) why() string {
 	status := fmt.Sprintf("HTTP %d", a.in.Result.Status)
 	if len(a.by.Body) == 0 || a.in.Result.Status >= 500 {
@@ -208,7 +211,7 @@ func (a *answer) retryAfter() bool {
 	return ok
 }
 
-// line is the status with the beginning of the answer.
+// line returns the status and the beginning of the answer.
 func (a *answer) line() string {
 	if text := oneLine(a.in.shown(a.in.Result.Body)); text != "" {
 		return a.why() + ": " + text
@@ -216,8 +219,8 @@ func (a *answer) line() string {
 	return a.why()
 }
 
-// oneLine returns the beginning of a text on one line: at most maxErrorBytes, whole characters, white space squeezed,
-// and nothing that a terminal would obey.
+// oneLine returns the beginning of a text on one line: at most maxErrorBytes, whole characters, white space
+// collapsed, and no terminal control sequences.
 func oneLine(text []byte) string {
 	var b strings.Builder
 	gap := false

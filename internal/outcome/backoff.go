@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Backoff grows from First to Max by doubling, with jitter.
+// Backoff is an exponential back-off with jitter.
 type Backoff struct {
 	// First is the delay after the first failed attempt. Zero or less means 1 s.
 	First time.Duration
@@ -13,8 +13,8 @@ type Backoff struct {
 	Max time.Duration
 }
 
-// Delay returns how long to wait after a failed attempt, counted from 1: a random time in [d/2, d], where d is First
-// doubled attempt-1 times and at most Max. Jobs that failed together so come back apart.
+// Delay returns how long to wait after a failed attempt, counted from 1: a random time in [d/2, d], where d is
+// First doubled attempt-1 times and at most Max. Jobs that failed together are thus spread out.
 func (b Backoff) Delay(attempt int) time.Duration {
 	d := b.ceiling(attempt)
 	return d - time.Duration(rand.Int64N(int64(d/2)+1))

@@ -9,18 +9,19 @@ import (
 	"time"
 )
 
-// usualMax is the longest wait that an answer can ask for where the table says no other: a mistaken header must not stop a gateway for days.
+// usualMax is the longest pause that an answer can ask for, unless the table sets another: a wrong header must
+// not stop a gateway for days.
 const usualMax = 15 * time.Minute
 
-// ages is as long as a wait can be said to be.
+// ages is the longest wait that can be represented here.
 const ages = 100 * 365 * 24 * time.Hour
 
 var decimal = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?$`)
 
-// HoldHint returns how long an answer's headers ask us to wait, at most so long, and whether they say so at all.
-// Retry-After goes before RateLimit (with nothing left in it), and that before X-RateLimit-Reset, which counts with a
-// 429 or where nothing remains. Dates are measured against the answer's own Date header, or received where it has
-// none. What is malformed is ignored; what has passed is 0.
+// HoldHint returns how long an answer's headers ask to wait, at most most, and whether they ask. Retry-After
+// precedes RateLimit (with nothing remaining), which precedes X-RateLimit-Reset. The latter counts with a 429,
+// or if nothing remains. Dates are measured against the answer's Date header, or received without one.
+// Malformed headers are ignored. A time in the past is 0.
 func HoldHint(h map[string][]string, status int, received time.Time, most time.Duration) (time.Duration, bool) {
 	d, ok := hint(h, status, received)
 	return min(d, most), ok
@@ -36,7 +37,7 @@ func hint(header http.Header, status int, received time.Time) (time.Duration, bo
 	return reset(header, status, received)
 }
 
-// retryAfter reads retry-after-ms and Retry-After. Of several values the longest counts.
+// retryAfter parses retry-after-ms and Retry-After. The longest of several values counts.
 func retryAfter(h http.Header, received time.Time) (time.Duration, bool) {
 	best, found := time.Duration(0), false
 	for _, v := range h.Values("Retry-After-Ms") {
@@ -55,7 +56,8 @@ func retryAfter(h http.Header, received time.Time) (time.Duration, bool) {
 	return best, found
 }
 
-// retryAfterValue reads seconds, whole or not (rounded up), or one of HTTP's three date forms. A number is never a date.
+// retryAfterValue parses seconds, whole or not (rounded up), or one of HTTP's three date formats. A number is
+// never a date.
 func retryAfterValue(v string, h http.Header, received time.Time) (time.Duration, bool) {
 	if s, ok := number(v); ok {
 		return bounded(math.Ceil(s)), true
@@ -67,8 +69,8 @@ func retryAfterValue(v string, h http.Header, received time.Time) (time.Duration
 	return until(at, h, received)
 }
 
-// rateLimit reads RateLimit in the form of the IETF draft (`"burst";r=0;t=30`) and in that of its older versions
-// (`limit=100, remaining=0, reset=30`). Only a limit with nothing left asks us to wait; of several, the longest counts.
+// rateLimit parses RateLimit as in the IETF draft (`"burst";r=0;t=30`) and in its older versions (`limit=100,
+// remaining=0, reset=30`). Only a limit with nothing remaining asks to wait; the longest of several counts.
 func rateLimit(h http.Header) (time.Duration, bool) {
 	best, found := time.Duration(0), false
 	note := func(left, wait string) {
@@ -120,7 +122,7 @@ func splitQuoted(s string, sep byte) []string {
 	return append(parts, s[from:])
 }
 
-// reset reads X-RateLimit-Reset, RateLimit-Reset and X-RateLimit-Reset-After.
+// reset parses X-RateLimit-Reset, RateLimit-Reset and X-RateLimit-Reset-After.
 func reset(h http.Header, status int, received time.Time) (time.Duration, bool) {
 	if status != http.StatusTooManyRequests && !nothingLeft(h) {
 		return 0, false
@@ -149,8 +151,8 @@ func nothingLeft(h http.Header) bool {
 	return false
 }
 
-// until is the time from the answer's Date, or its arrival, to at. Both dates come from one clock, so that a clock
-// of theirs that runs wrong does no harm.
+// until returns the time from the answer's Date, or its arrival, to at. Both dates come from the same clock, so
+// a wrong clock at the gateway does no harm.
 func until(at time.Time, h http.Header, received time.Time) (time.Duration, bool) {
 	from, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
@@ -168,7 +170,7 @@ func number(v string) (float64, bool) {
 		return 0, false
 	}
 	f, err := strconv.ParseFloat(v, 64)
-	// Out of range is a number all the same: a very long wait.
+	// A number out of range is still valid: a very long wait.
 	return f, err == nil || math.IsInf(f, 0)
 }
 

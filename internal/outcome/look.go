@@ -15,57 +15,64 @@ import (
 	"spillway/internal/job"
 )
 
-// LookRule gives the answer to a look-up a meaning. All that is set must match.
+// LookRule gives a look-up's answer a meaning. Everything that is set must match.
 type LookRule struct {
-	// Status is the HTTP status, or 1 to 5 for all that begin with that digit. 0 = 2xx.
+	// Status is the HTTP status, or 1 to 5 for all statuses with that first digit. 0 = 2xx.
 	Status int
-	// Header and Body are as those of a Rule; Body is about the item, where a list is walked. A field that is wanted absent from a list is so only where the list is there.
+	// Header and Body are as in a Rule; Body is about the item if a list is searched. A field required to be
+	// absent from a list matches only if the list exists.
 	Header, Body map[string]string
-	// Absent is for the end of a list that has no such payment.
+	// Absent matches the end of a list without such a payment.
 	Absent bool
-	// Then is what such an answer means.
+	// Then is the meaning of such an answer.
 	Then job.LookVerdict
-	// After is, with job.LookNotDone, how long after the end of the call it is believed at the earliest.
+	// After is, for job.LookNotDone, how long after the end of the call it is believed at the earliest.
 	After time.Duration
-	// Reference is the dotted path of the gateway's own reference in such an answer, or in its item. Empty means the table's.
+	// Reference is the dotted path of the gateway's reference in such an answer or item. Empty means the
+	// table's.
 	Reference string
 }
 
-// Scan says how the payment is found in a list.
+// Scan says how to find the payment in a list.
 type Scan struct {
 	// Items is the dotted path of the list in an answer. Empty: the answer is the list.
 	Items string
-	// Match holds dotted paths into an item and what must be there: a field of the payload (dotted), or {id}, {key} or {reference} of the job. All must be there and equal.
+	// Match maps dotted paths in an item to required values: a field of the payload (dotted), or {id}, {key} or
+	// {reference} of the job. All must exist and be equal.
 	Match map[string]string
-	// Next is the dotted path of what says where the list goes on. Empty: it has one page.
+	// Next is the dotted path of the reference to the next page. Empty: the list has one page.
 	Next string
-	// Until is the dotted path of the time at which an item was made (RFC 3339), in a list with the newest first: it ends before the job's first call. Empty: it ends where it says so.
+	// Until is the dotted path of an item's creation time (RFC 3339), in a list with the newest first: the
+	// search ends before the job's first call. Empty: it ends at the end of the list.
 	Until string
 }
 
-// LookTable is what the answers to a gateway's look-ups mean. Make it with NewLookTable.
+// LookTable gives the answers to a gateway's look-ups a meaning. Make it with NewLookTable.
 type LookTable struct{ LookConfig }
 
-// LookConfig is what a LookTable goes by.
+// LookConfig configures a LookTable.
 type LookConfig struct {
-	// Rules are tried in their order: the first that matches decides. None: ask again later.
+	// Rules are tried in order: the first that matches decides. None: ask again later.
 	Rules []LookRule
-	// Scan walks a list. nil: an answer is about one payment.
+	// Scan searches a list. nil: an answer is about one payment.
 	Scan *Scan
-	// Matches holds dotted paths into the answer, or its item, and what must be there, as in Scan.Match: else the answer is another payment's.
-	// A payment is booked as done, or as refused by a 2xx, only by an answer that has all of them which the job has.
+	// Matches maps dotted paths in the answer or its item to required values, as in Scan.Match. If they differ,
+	// the answer is about another payment. A payment is recorded as done, or as refused by a 2xx, only if the
+	// answer has all of these values that the job has.
 	Matches map[string]string
-	// Reference is the dotted path of the gateway's own reference; empty = none.
+	// Reference is the dotted path of the gateway's reference; empty = none.
 	Reference string
 	// Key is the form of the idempotency keys.
 	Key job.KeyShape
-	// OneKey says that an answer can only be about the call with the job's present key. Else it may be about an earlier call, which ended in a definite no.
+	// OneKey says that an answer can only be about the call with the job's current key. If false, it may be
+	// about an earlier call, which ended in a definite no.
 	OneKey bool
-	// Within is how long before the job's first call a list must go back, as the gateway's clock may differ.
+	// Within is how far before the job's first call a list must go back, because the gateway's clock may
+	// differ.
 	Within time.Duration
-	// Most is the longest wait that an answer can ask for. Zero means 15 min.
+	// Most is the longest pause that an answer can ask for. Zero means 15 min.
 	Most time.Duration
-	// Hide takes out of a text of an answer what nobody is to see. nil: nothing.
+	// Hide removes secrets and personal data from a text of an answer. nil: nothing.
 	Hide func(text []byte) []byte
 }
 
@@ -82,7 +89,7 @@ func NewLookTable(c LookConfig) (LookTable, error) {
 	return LookTable{c}, nil
 }
 
-// Hiding returns the table that takes out of answers what hide does.
+// Hiding returns the table with hide applied to answers.
 func (t LookTable) Hiding(hide func(text []byte) []byte) LookTable {
 	t.Hide = hide
 	return t
@@ -111,15 +118,16 @@ func (r LookRule) check() error {
 	return nil
 }
 
-// LookInput is one look-up's result with what has to be known beside it to judge it.
+// LookInput is one look-up's result, with what is needed to judge it.
 type LookInput struct {
 	Result job.Result
 	Look   job.Look
-	// Received is the moment at which the answer arrived, by the local clock: see Input.Received.
+	// Received is the arrival time of the answer by the local clock (see Input.Received).
 	Received time.Time
 }
 
-// Judge says what a look-up's result means. What can't be read, or is not certainly about this job's payment, settles nothing.
+// Judge returns what a look-up's result means. An answer that can't be parsed, or is not certainly about this
+// job's payment, settles nothing.
 func (t LookTable) Judge(in LookInput) job.Finding {
 	res := in.Result
 	f := job.Finding{Verdict: job.LookLater, Status: res.Status}
@@ -142,7 +150,7 @@ func (t LookTable) Judge(in LookInput) job.Finding {
 	return f
 }
 
-// failing says that the gateway did not answer what it was asked.
+// failing reports whether the gateway failed to answer the question.
 func failing(res job.Result) bool {
 	switch res.Status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -151,17 +159,18 @@ func failing(res job.Result) bool {
 	return res.Status >= 500 || res.Renewed
 }
 
-// denied says that the gateway does not let these credentials ask, where no rule says otherwise: that says nothing of a payment, and a person has to mend it.
+// denied reports whether the gateway denies these credentials, if no rule says otherwise. That says nothing
+// about a payment, and an operator has to fix it.
 func denied(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// lookAnswer is the answer to a look-up while it is judged.
+// lookAnswer is a look-up's answer being judged.
 type lookAnswer struct {
 	t       LookTable
 	in      LookInput
 	line    answer
-	payload any // the job's, once it was needed
+	payload any // the job's, once needed
 }
 
 // judge judges a whole answer.
@@ -179,10 +188,10 @@ func (a *lookAnswer) judge(f *job.Finding) {
 	}
 }
 
-// succeeded says that the answer is a 2xx, which should have the payment in it.
+// succeeded reports whether the answer is a 2xx, which should contain the payment.
 func (a *lookAnswer) succeeded() bool { return a.in.Result.Status/100 == 2 }
 
-// document reads one JSON document and nothing beside it, with its numbers as they stand.
+// document parses a single JSON document, with numbers as written.
 func document(body []byte) (doc any, err error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber()
@@ -195,7 +204,7 @@ func document(body []byte) (doc any, err error) {
 	return doc, nil
 }
 
-// about returns the finding of what an answer says of one payment. words is what it says, for a person.
+// about returns the finding for an answer about one payment. words describes the answer for a person.
 func (a *lookAnswer) about(f job.Finding, doc any, words func() string) job.Finding {
 	rule, found := a.rule(doc, false)
 	books := found && (rule.Then == job.LookDone || rule.Then == job.LookRefused && a.succeeded())
@@ -221,7 +230,8 @@ func (a *lookAnswer) about(f job.Finding, doc any, words func() string) job.Find
 	return f
 }
 
-// earlierNo says that a refusal may be about an earlier call: one that ended in a no and was made again, or one with another key.
+// earlierNo reports whether a refusal may be about an earlier call: one that ended in a no and was retried, or
+// one with another key.
 func (a *lookAnswer) earlierNo() bool {
 	l := a.in.Look
 	return l.Declined || l.KeyGeneration > max(l.AbsentKey, 1) && !a.t.OneKey
@@ -230,7 +240,7 @@ func (a *lookAnswer) earlierNo() bool {
 // mayBeEarlier is why such a refusal is not believed.
 const mayBeEarlier = "an earlier call of the job ended in a no, and the answer may be about that one"
 
-// rule returns the first rule that matches, and whether any does. absent: the list has no such payment.
+// rule returns the first rule that matches, and whether one does. absent: the list has no such payment.
 func (a *lookAnswer) rule(doc any, absent bool) (LookRule, bool) {
 	for _, r := range a.t.Rules {
 		if r.Absent == absent && r.match(a.in.Result, doc) {
@@ -257,7 +267,8 @@ func (r LookRule) match(res job.Result, doc any) bool {
 	return true
 }
 
-// listed says of a path whose field is absent that each list which it goes through is there: an answer of another kind has no payment either.
+// listed reports whether every list on the path of an absent field exists: an answer of another kind has no
+// such payment either.
 func listed(doc any, path string) bool {
 	steps := strings.Split(path, ".")
 	for i, step := range steps {
@@ -275,7 +286,8 @@ func listed(doc any, path string) bool {
 	return true
 }
 
-// differing returns why an answer is not about this job's payment; empty where it is. books: it must have every field that the job has, and one at least.
+// differing returns why an answer is not about this job's payment; empty if it is. With books, it must have
+// every value that the job has, and at least one.
 func (a *lookAnswer) differing(doc any, books bool) string {
 	compared := len(a.t.Matches) == 0 || a.t.Scan != nil
 	for _, path := range slices.Sorted(maps.Keys(a.t.Matches)) {
@@ -298,7 +310,8 @@ func (a *lookAnswer) differing(doc any, books bool) string {
 	return ""
 }
 
-// is says whether a value of an answer is the job's own, and whether the job has one. Ids are compared letter by letter.
+// is reports whether a value of an answer is the job's own, and whether the job has one. Ids are compared
+// exactly.
 func (a *lookAnswer) is(field string, theirs any) (mine, has bool) {
 	ours := a.own(field)
 	if strings.HasPrefix(field, "{") {
@@ -307,7 +320,7 @@ func (a *lookAnswer) is(field string, theirs any) (mine, has bool) {
 	return same(theirs, ours), textOf(ours) != ""
 }
 
-// own returns what the job has for a field of its payload, or for {id}, {key} or {reference}.
+// own returns the job's value for a field of its payload, or for {id}, {key} or {reference}.
 func (a *lookAnswer) own(field string) any {
 	look := a.in.Look
 	switch field {
@@ -325,7 +338,7 @@ func (a *lookAnswer) own(field string) any {
 	return value
 }
 
-// reference returns the gateway's own reference in an answer, or the one that is known.
+// reference returns the gateway's reference in an answer, or the known one.
 func (a *lookAnswer) reference(doc any, rule LookRule) string {
 	t := Table{reference: a.t.Reference}
 	known := answer{in: a.line.in, parsed: true, doc: doc, ok: true}

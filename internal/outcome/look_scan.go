@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// scan looks for the job's payment in a page of a list.
+// scan searches a page of a list for the job's payment.
 func (a *lookAnswer) scan(f *job.Finding, doc any) {
 	s := a.t.Scan
 	if missing := a.unknown(); missing != "" {
@@ -46,7 +46,8 @@ func (a *lookAnswer) scan(f *job.Finding, doc any) {
 	}
 }
 
-// weight orders what several payments of one job say together: one that was charged settles it, and one that is still open keeps it from being settled otherwise.
+// weight orders the verdicts of several payments of one job: a charged one decides, and an open one prevents
+// any other decision.
 func weight(v job.LookVerdict) int {
 	return slices.Index([]job.LookVerdict{job.LookNotDone, job.LookRefused, job.LookLater, job.LookDone}, v)
 }
@@ -59,7 +60,7 @@ func itemsOf(doc any, path string) ([]any, bool) {
 	return items, ok
 }
 
-// unknown returns what the list is to be searched for and the job lacks; empty where it has all of it.
+// unknown returns a value that the search needs and the job lacks; empty if it has all.
 func (a *lookAnswer) unknown() string {
 	for _, path := range slices.Sorted(maps.Keys(a.t.Scan.Match)) {
 		if field := a.t.Scan.Match[path]; textOf(a.own(field)) == "" {
@@ -69,7 +70,7 @@ func (a *lookAnswer) unknown() string {
 	return ""
 }
 
-// ours says that an item of a list is the job's payment.
+// ours reports whether an item of a list is the job's payment.
 func (a *lookAnswer) ours(item any) bool {
 	for path, field := range a.t.Scan.Match {
 		theirs, _ := follow(item, path)
@@ -80,7 +81,7 @@ func (a *lookAnswer) ours(item any) bool {
 	return true
 }
 
-// next returns what a page says of the next one; empty where it is the last.
+// next returns a page's reference to the next one; empty if it is the last.
 func (a *lookAnswer) next(doc any) string {
 	if a.t.Scan.Next == "" {
 		return ""
@@ -92,7 +93,7 @@ func (a *lookAnswer) next(doc any) string {
 	return textOf(v)
 }
 
-// past says that a page, with the newest first, goes back to before the job's first call.
+// past reports whether a page, with the newest first, reaches back before the job's first call.
 func (a *lookAnswer) past(items []any) bool {
 	if a.t.Scan.Until == "" || a.in.Look.First.IsZero() || len(items) < 2 {
 		return false
@@ -109,7 +110,7 @@ func (a *lookAnswer) past(items []any) bool {
 	return last.Before(a.in.Look.First.Add(-a.t.Within))
 }
 
-// said is the status with the beginning of an item: the list around it is about other people's payments.
+// said returns the status and the beginning of an item. The rest of the list is about other people's payments.
 func (a *lookAnswer) said(item any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

@@ -11,20 +11,20 @@ import (
 	"spillway/internal/job"
 )
 
-// Matching returns the table by which an answer is another payment's where a field of its body, at one of these dotted paths, differs from the job's own: from
-// what the payload has at the path beside it, or from the job's id where that is job.OwnID. What either of them lacks, or has empty, is not compared.
-// nil: nothing is compared.
+// Matching returns the table with a comparison of answers and jobs. own maps dotted paths in an answer's body
+// to dotted paths in the payload, or to job.OwnID for the job's id. If the values differ, the answer is about
+// another payment. Absent or empty values are not compared. nil: nothing is compared.
 func (t Table) Matching(own map[string]string) Table {
 	t.own = own
 	return t
 }
 
-// compared says of a verdict that it holds only for an answer about this payment.
+// compared reports whether a verdict holds only for an answer about this payment.
 func compared(v job.Verdict) bool {
 	return v == job.VerdictDone || v == job.VerdictAccepted || v == job.VerdictNewKey
 }
 
-// incomparable says that the answer is to be compared with the job, and that a part of its body is missing.
+// incomparable reports whether the answer has to be compared with the job and a part of its body is missing.
 func (t Table) incomparable(a *answer, v job.Verdict) bool {
 	if len(t.own) == 0 || !compared(v) || a.in.Result.Err == nil {
 		return false
@@ -33,7 +33,8 @@ func (t Table) incomparable(a *answer, v job.Verdict) bool {
 	return !ok
 }
 
-// differing returns the path of a field of the answer that is not this payment's; empty where there is none.
+// differing returns the path of a field that shows that the answer is about another payment; empty if none
+// does.
 func (t Table) differing(a *answer, v job.Verdict) string {
 	if len(t.own) == 0 || !compared(v) {
 		return ""
@@ -53,13 +54,15 @@ func (t Table) differing(a *answer, v job.Verdict) string {
 	return ""
 }
 
-// another is an answer about another payment. What it says is not kept: it is somebody else's.
+// another judges an answer about another payment. Its content is not stored, because it belongs to someone
+// else.
 func (a *answer) another(field string) Judgement {
 	return Judgement{Verdict: job.VerdictUnknown, Foreign: true, Why: a.why(),
 		Error: a.why() + ": the answer is another payment's, as its " + field + " differs from the job's own: some other job or program has used the key, or answers.matches compares the wrong fields"}
 }
 
-// same says that two values are not known to differ. Amounts are compared as numbers, and the codes of currencies without regard to their case.
+// same reports whether two values may be equal. Amounts are compared as numbers, and currency codes without
+// regard to case.
 func same(theirs, ours any) bool {
 	a, b := textOf(theirs), textOf(ours)
 	if a == "" || b == "" || a == b {
@@ -72,7 +75,7 @@ func same(theirs, ours any) bool {
 	return strings.EqualFold(a, b) && job.IsCurrency(strings.ToUpper(a))
 }
 
-// textOf returns a value as text; empty where it is null, a list, an object or absent.
+// textOf returns a value as text; empty for null, a list, an object, or an absent value.
 func textOf(v any) string {
 	if v == nil {
 		return ""
@@ -81,10 +84,12 @@ func textOf(v any) string {
 	return text
 }
 
-// numeric is a number as JSON has it, so that references such as 007 are none. What is longer, or has a larger exponent, is compared as text.
+// numeric matches JSON numbers, so references such as 007 do not match. Longer numbers, or larger exponents,
+// are compared as text.
 var numeric = regexp.MustCompile(`^-?(0|[1-9][0-9]{0,60})(\.[0-9]{1,60})?([eE][+-]?[0-9]{1,2})?$`)
 
-// exact returns a number or a text of one; nil where a value is neither. Only numbers may have an exponent: 12e4 in a text is part of a reference.
+// exact returns the number in a value; nil if it is not numeric. Only JSON numbers may have an exponent: 12e4
+// in a text is part of a reference.
 func exact(v any) *big.Rat {
 	text := textOf(v)
 	if _, ok := v.(json.Number); !numeric.MatchString(text) || !ok && strings.ContainsAny(text, "eE") {

@@ -1,5 +1,5 @@
-// Package outcome is step 6 of 8: a pure table that says what the result of one call means for its job.
-// It decides and does nothing: recording, holding and parking are for others.
+// Package outcome is step 6 of 8: a pure table that says what the result of one call means for its job. It only
+// decides; recording, holding and parking are done elsewhere.
 package outcome
 
 import (
@@ -12,31 +12,32 @@ import (
 	"spillway/internal/job"
 )
 
-// Input is one call's result with what has to be known beside it to judge it.
+// Input is one call's result, with what is needed to judge it.
 type Input struct {
 	Result job.Result
-	// KeySent says that an idempotency key went with the call.
+	// KeySent says that the call carried an idempotency key.
 	KeySent bool
-	// KeyLives says that the gateway still remembers that key, so that the same call again charges nothing twice.
+	// KeyLives says that the gateway still remembers that key, so that repeating the call charges nothing
+	// twice.
 	KeyLives bool
-	// Again says that an earlier call of the job carried the same key, or may have.
+	// Again says that an earlier call of the job had the same key, or may have.
 	Again bool
 	// Unsure says that such a call may have charged.
 	Unsure bool
-	// Lapse says that there may have been such a call, which Redis has forgotten since.
+	// Lapse says that Redis may have forgotten such a call.
 	Lapse bool
-	// Last is what an earlier call came to, as Judgement.Error; empty where it is not known.
+	// Last is the result of an earlier call, like Judgement.Error; empty if unknown.
 	Last string
-	// Job is the job that was called: its id and payload are compared with the answer, see Table.Matching.
+	// Job is the job that was called. Its id and payload are compared with the answer (see Table.Matching).
 	Job job.Job
-	// Received is the moment at which the answer arrived, by the local clock. Dates in the answer are measured
-	// against its own Date header, and against this where it has none.
+	// Received is the arrival time of the answer by the local clock. Dates in the answer are measured against
+	// its Date header, or against Received without one.
 	Received time.Time
 
 	hide func([]byte) []byte // see Table.Hiding
 }
 
-// shown returns a text of the answer as it may be kept.
+// shown returns a text of the answer in the form that may be stored.
 func (in Input) shown(text []byte) []byte {
 	if in.hide == nil {
 		return text
@@ -44,38 +45,45 @@ func (in Input) shown(text []byte) []byte {
 	return in.hide(text)
 }
 
-// living says that the same call may go out again whatever became of this one.
+// living reports whether the same call may be repeated whatever became of this one.
 func (in Input) living() bool { return in.KeySent && in.KeyLives }
 
 // Judgement is a verdict with its reasons.
 type Judgement struct {
 	Verdict job.Verdict
-	// Spent says that the call uses up one of the job's attempts. Holds, calls that were not sent, and answers which
-	// say that nothing was tried (425, 429, and while an earlier call may still run a 409, or a 4xx for which a rule says retry) use up none.
+	// Spent says that the call uses up one of the job's attempts. Some do not: holds, calls that were not sent,
+	// and answers that say that nothing was tried (425, 429, and, while an earlier call may still be running, a
+	// 409, or a 4xx that a rule retries).
 	Spent bool
-	// HoldFor is how long the gateway asked to be left alone. Only with job.VerdictHold; 0 = it did not say: a growing back-off.
+	// HoldFor is how long the gateway asked to be left alone. Only for job.VerdictHold; 0 = it did not say: a
+	// growing back-off.
 	HoldFor time.Duration
-	// Scope is what the answer concerns, and so what is to be held. Only with job.VerdictHold; empty: the gateway.
+	// Scope is what the answer applies to, and so what is held. Only for job.VerdictHold; empty: the gateway.
 	Scope job.Scope
-	// Why is short, for logs and the hold's reason: "HTTP 429", or with what a rule asks of the body "HTTP 200, resultCode is Refused"; never the answer's own words.
+	// Why is a short text for logs and the hold's reason: "HTTP 429" or, if a rule examined the body, "HTTP
+	// 200, resultCode is Refused". It never quotes the answer.
 	Why string
-	// Error is for the job's record: the status and the answer's first 500 bytes in one line
-	// (`HTTP 402: {"error":…}`), or what went wrong on the way. Empty when done.
+	// Error is for the job's record: the status and the first 500 bytes of the answer in one line (`HTTP 402:
+	// {"error":…}`), or the transport error. Empty when done.
 	Error string
-	// Reference is the gateway's own name for the payment, where it is done and its answer has one; at most 100 visible ASCII characters.
+	// Reference is the gateway's own name for the payment, if it is done and the answer has one; at most 100
+	// visible ASCII characters.
 	Reference string
-	// Alarm asks for a person: the gateway does not let us in (401, 403).
+	// Alarm says that an operator is needed: the gateway denies access (401, 403).
 	Alarm bool
-	// Fault says that the gateway failed, or could not be reached: 5xx, unless a rule gave it a meaning other than unknown, or takes it for a repeated answer, or it asked to wait,
-	// a time-out, a connection that broke or was refused, a failed look-up or handshake. Many of them are an outage.
+	// Fault says that the gateway failed or could not be reached: a 5xx, a timeout, a connection that broke or
+	// was refused, a failed name look-up or handshake. A 5xx is no fault if a rule gave it a meaning other than
+	// unknown or takes it for a repeated answer, or if it asked to wait. Many faults are an outage.
 	Fault bool
-	// Foreign says that the key is in use by somebody else: what the gateway knows of it is not what became of this job.
+	// Foreign says that another user of the gateway has the key: what the gateway knows of it is not this job's
+	// outcome.
 	Foreign bool
-	// Renew says that an access token which had run out was not taken, and was dropped: nothing was tried, and the job goes again with another one. No attempt is spent.
+	// Renew says that an expired access token was rejected and dropped: nothing was tried, and the job is sent
+	// again with another token. No attempt is spent.
 	Renew bool
 }
 
-// Judge says what a call's result means. It always has an answer: what nobody can know is unknown.
+// Judge returns what a call's result means. It always decides: an outcome that can't be known is unknown.
 func (t Table) Judge(in Input) Judgement {
 	in.hide = t.hide
 	switch in.Result.Stage {
@@ -87,18 +95,19 @@ func (t Table) Judge(in Input) Judgement {
 	return lost(in, "no answer", errorText(in.Result.Err, "the request was written and no answer came"))
 }
 
-// answered judges an answer: the first rule that matches decides, unless the answer can't be taken for what it says.
+// answered judges an answer: the first rule that matches decides, unless the answer can't be taken at face
+// value.
 func (t Table) answered(in Input) Judgement {
 	a := &answer{in: in, most: cmp.Or(t.most, usualMax)}
 	v, found, rule := t.verdict(a)
 	if found == matches {
 		a.by = rule
 	}
-	if in.Result.Renewed && found == differs { // else a rule says what a 401 means
+	if in.Result.Renewed && found == differs { // otherwise a rule decides about a 401
 		return Judgement{Verdict: job.VerdictRetry, Renew: true, Why: a.why(), Error: a.line()}
 	}
 	if v == job.VerdictNewKey && !in.KeySent {
-		v = job.VerdictRefused // there is no key to take another one of
+		v = job.VerdictRefused // without keys there is no next key
 	}
 	if t.incomparable(a, v) {
 		found = unreadable
@@ -106,7 +115,7 @@ func (t Table) answered(in Input) Judgement {
 	why := t.doubt(a, v, found)
 	switch {
 	case why == onlyAgain && in.Result.Status == http.StatusPaymentRequired:
-		return a.judge(job.VerdictRefused) // the payment was declined: only another key brings another answer
+		return a.judge(job.VerdictRefused) // the payment was declined: only another key gets another answer
 	case why != "":
 		return a.doubted(why)
 	case found == unreadable:
@@ -118,17 +127,18 @@ func (t Table) answered(in Input) Judgement {
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
 	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4 && status != http.StatusRequestTimeout) && (in.Unsure || in.Lapse) {
-		j.Spent = false // the job's own call still runs: nothing was tried, and it ends with the key's life
+		j.Spent = false // the job's own call is still running: nothing was tried, and the wait ends with the key's life
 	}
-	// While no call of the job's own can hold the key, a conflict is with somebody else's.
+	// If no call of the job can hold the key, a conflict is with another user's call.
 	j.Foreign = in.Result.Status == http.StatusConflict && in.KeySent && (!in.Again || !in.Unsure && !in.Lapse)
 	if j.Foreign {
-		j.Reference = "" // of somebody else's payment
+		j.Reference = "" // another user's payment
 	}
 	return j
 }
 
-// verdict is what an answer means by the first rule that matches, else by its status, which of the two it was, and that rule.
+// verdict returns the meaning of an answer by the first rule that matches, or else by its status. It also
+// returns which of these decided, and the rule.
 func (t Table) verdict(a *answer) (v job.Verdict, found match, by Rule) {
 	for _, rules := range [][]Rule{t.user, t.profile} {
 		for _, r := range rules {
@@ -143,14 +153,14 @@ func (t Table) verdict(a *answer) (v job.Verdict, found match, by Rule) {
 	return job.VerdictDone, unreadable, Rule{}
 }
 
-// byStatus is the default profile: what a status means where no rule says otherwise.
+// byStatus is the default profile: the meaning of a status without a rule.
 func byStatus(a *answer) job.Verdict {
 	status := a.in.Result.Status
 	switch {
 	case status >= 200 && status <= 299:
 		return job.VerdictDone
 	case status >= 300 && status <= 399:
-		return job.VerdictUnknown // the charge may come before the redirection
+		return job.VerdictUnknown // the charge may precede the redirection
 	case status == 401, status == 403, status == 429:
 		return job.VerdictHold
 	case status == 503 && a.retryAfter():
@@ -163,14 +173,14 @@ func byStatus(a *answer) job.Verdict {
 	case status != 408 && status >= 400 && status <= 499:
 		return job.VerdictRefused
 	}
-	// 408, 5xx, and statuses that HTTP does not know: it may have been charged.
+	// 408, 5xx, and unknown statuses: the call may have charged.
 	if a.in.living() {
 		return job.VerdictRetry
 	}
 	return job.VerdictUnknown
 }
 
-// judge puts a verdict on an answer together with its reasons.
+// judge returns a judgement of the answer with this verdict.
 func (a *answer) judge(v job.Verdict) Judgement {
 	status := a.in.Result.Status
 	j := Judgement{Verdict: v, Why: a.why()}
@@ -194,8 +204,9 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	return j
 }
 
-// notSent judges a call of which nothing reached the wire. That is an outage, a lost slot or this machine, never the job's fault,
-// and spends no attempt; but for a job that can't be made into a request, which no other attempt would mend.
+// notSent judges a call of which nothing reached the wire. The reason is an outage, a lost slot or this
+// machine, never the job, and no attempt is spent. The exception is a job that can't be made into a request: no
+// other attempt would succeed.
 func notSent(in Input) Judgement {
 	j := Judgement{Verdict: job.VerdictRetry, Why: "not sent", Error: errorText(in.Result.Err, "the request was not sent")}
 	if in.Result.Late {
@@ -214,7 +225,7 @@ func notSent(in Input) Judgement {
 	return j
 }
 
-// lost judges a call that was written and whose outcome did not reach us.
+// lost judges a call that was written and whose outcome is unknown.
 func lost(in Input, why, text string) Judgement {
 	j := Judgement{Verdict: job.VerdictUnknown, Spent: true, Why: why, Error: text}
 	j.Fault = !errors.Is(in.Result.Err, context.Canceled) && !errors.Is(in.Result.Err, job.ErrLocal)

@@ -9,34 +9,38 @@ import (
 	"spillway/internal/job"
 )
 
-// Rule gives an answer a meaning of its own. All that is set must match.
+// Rule gives an answer a meaning. Everything that is set must match.
 type Rule struct {
-	// Status is the HTTP status, or 1 to 5 for all that begin with that digit. 0 = any.
+	// Status is the HTTP status, or 1 to 5 for all statuses with that first digit. 0 = any.
 	Status int
 	// When is job.WhenFirst, job.WhenRepeat, or empty for both.
 	When string
-	// Header holds names, in any case, and the value wanted of each; "" wants the header absent. A value between slashes is a regular expression.
+	// Header maps names, in any case, to required values. "" requires that the header is absent. A value
+	// between slashes is a regular expression.
 	Header map[string]string
-	// Body holds dotted paths into the JSON answer (error.code, items.0.id) and the value wanted there, as text:
-	// 301 and "301" are the same, true and null are words; "" wants the field absent or empty, in a body that has fields. A form-encoded answer is looked up by its flat names. A value between slashes is a regular expression.
+	// Body maps dotted paths in the JSON answer (error.code, items.0.id) to required values, as text: 301 and
+	// "301" are the same, true and null are words. "" requires that the field is absent or empty, in a body
+	// that has fields. In a form-encoded answer, paths are flat names. A value between slashes is a regular
+	// expression.
 	Body map[string]string
-	// Then is what such an answer means.
+	// Then is the meaning of such an answer.
 	Then job.Verdict
-	// Scope is what an answer concerns that means hold. Empty means the gateway.
+	// Scope is what a hold applies to. Empty means the gateway.
 	Scope job.Scope
-	// Reference is the dotted path of the gateway's own reference in such an answer. Empty means the table's.
+	// Reference is the dotted path of the gateway's reference in such an answer. Empty means the table's.
 	Reference string
 }
 
-// Table is an ordered list of rules above what the status alone means. The zero Table is profile "default".
+// Table is an ordered list of rules, which precede the meaning of the status. The zero Table is profile
+// "default".
 type Table struct {
 	user, profile []Rule
 	reference     string
-	needs         map[string][]string // of the body of a 2xx, for done
-	own           map[string]string   // fields of the body, and what they have to match
+	needs         map[string][]string // required values in the body of a 2xx, for done
+	own           map[string]string   // fields of the body compared with the job
 	saves         bool                // the gateway saves failures under the key
-	most          time.Duration       // the longest wait that an answer can ask for; 0: usualMax
-	hide          func([]byte) []byte // nil: nothing is to be hidden
+	most          time.Duration       // the longest pause that an answer can ask for; 0: usualMax
+	hide          func([]byte) []byte // nil: hide nothing
 }
 
 // Profile returns a built-in table: "default" (also "") or "stripe".
@@ -65,13 +69,15 @@ func (t Table) With(rules []Rule) (Table, error) {
 	return t, nil
 }
 
-// Referring returns the table that reads the gateway's own reference at a dotted path of the body of answers that mean done; "" reads none.
+// Referring returns the table with a dotted path to the gateway's reference in answers that mean done; "" reads
+// none.
 func (t Table) Referring(path string) Table {
 	t.reference = path
 	return t
 }
 
-// Saving returns the table of a gateway that keeps 5xx under the key, as said. Empty leaves it as the profile has it.
+// Saving returns the table with whether the gateway saves 5xx answers under the key. Empty leaves the profile's
+// setting.
 func (t Table) Saving(failures job.Saved) Table {
 	if failures != "" {
 		t.saves = failures == job.SavedAnswer
@@ -79,20 +85,22 @@ func (t Table) Saving(failures job.Saved) Table {
 	return t
 }
 
-// Holding returns the table by which no answer asks for a longer wait than this. Zero means 15 min.
+// Holding returns the table with a limit on the pause that an answer can ask for. Zero means 15 min.
 func (t Table) Holding(most time.Duration) Table {
 	t.most = most
 	return t
 }
 
-// Hiding returns the table that takes secrets which the gateway repeats out of what is kept of an answer. What the answer means is judged by the answer as it came: a
-// merchant's number is a header too, and an answer with <secret> in its place is no JSON any more, so that a no would be taken for a yes.
+// Hiding returns the table with hide applied to everything stored of an answer. The answer itself is judged
+// unmasked: a merchant number may be in a header, and a masked answer may be invalid JSON, so that a no would
+// be taken for a yes.
 func (t Table) Hiding(hide func([]byte) []byte) Table {
 	t.hide = hide
 	return t
 }
 
-// Needing returns the table that takes a 2xx for done only where its body has, at each of these dotted paths, one of the values. Rules go before it.
+// Needing returns the table that takes a 2xx for done only if its body has, at each of these dotted paths, one
+// of the values. Rules precede it.
 func (t Table) Needing(needs map[string][]string) Table {
 	t.needs = needs
 	return t
@@ -123,10 +131,10 @@ func (r Rule) check() error {
 	return nil
 }
 
-// stripe knows that Stripe's 429 has several reasons. A lock time-out, which says so in its body and has no such
-// header, and a limit of one resource concern that object only. A 429 for any other reason holds, by default. And that a key can be in use by a
-// call that still runs, or have been used with other parameters, which says nothing of what became of that call
-// (docs.stripe.com/api/errors, docs.stripe.com/error-low-level).
+// stripe returns the rules for Stripe (docs.stripe.com/api/errors, docs.stripe.com/error-low-level). A 429 has
+// several reasons: a lock timeout, which the body names and which lacks the header, and a limit on one resource
+// concern only that object; any other 429 holds, by default. A key can be in use by a call that is still
+// running, or have been used with other parameters, which says nothing about that call's outcome.
 func stripe() []Rule {
 	const header = "Stripe-Rate-Limited-Reason"
 	otherUse := map[string]string{"error.type": "idempotency_error"}

@@ -16,7 +16,7 @@ import (
 // takeCostly is how long a job waits here for a slot of its own cost before it goes back to the queue.
 const takeCostly = 2 * time.Second
 
-// call sends the job at its slot and deals with what comes of it.
+// call sends the job at its slot and handles the result.
 func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slot, latest time.Time) {
 	fence := fence{w.cfg.Pacer, slot, latest}
 	slot, err := w.fit(ctx, a, slot)
@@ -25,7 +25,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slo
 		return
 	}
 	res, slot, begun := w.send(ctx, a, to.Sender, slot, fence)
-	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // nobody's fault but this machine's: another process may call it
+	if res.Late || res.Stage == job.NotSent && errors.Is(res.Err, job.ErrLocal) { // a fault of this machine only: another process may call it
 		_ = w.cfg.Pacer.Release(ctx, slot)
 		w.giveBack(ctx, a)
 		return
@@ -37,11 +37,11 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slo
 	e := ending(res, j, begun)
 	out := w.tell(ctx, a, slot, res, j)
 	e.Outage, e.Trouble = out.Outage, !out.At.IsZero()
-	if !out.Own { // it may turn out as the beginning of an outage
+	if !out.Own { // it may turn out to be the start of an outage
 		e.Failed = out.At
 	}
-	// The pacer has heard by now what the call came to: a call sent ahead that ends without news lets another one go.
-	if res.Stage == job.NotSent && res.Wrote.IsZero() { // a proxy may have had what the gateway has not seen: the pacer counts that
+	// By now the pacer knows the result: a probe that ends without news lets another one go.
+	if res.Stage == job.NotSent && res.Wrote.IsZero() { // a proxy may have got what the gateway has not seen, and the pacer counts that
 		_ = w.cfg.Pacer.Release(ctx, slot)
 	} else {
 		defer w.cfg.Pacer.End(ctx, slot)
@@ -50,15 +50,17 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slo
 	w.traceOutcome(ctx, "outcome", received, string(j.Verdict))
 }
 
-// send writes the call at its slot. On a busy machine slots pass before their jobs are ready; a job that is ready then takes another one, as it would be late
-// again if it went back to the queue and came the whole way again. It returns the slot of the last try, and when that began.
+// send writes the call at its slot. On a busy machine, slots pass before their jobs are ready. A job that is
+// ready by then takes another slot, because it would be late again after another pass through the queue. send
+// returns the slot of the last try, and when that try began.
 func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Slot, fence fence) (job.Result, job.Slot, time.Time) {
 	for {
 		begun := w.cfg.Clock.Now()
 		w.cfg.Pacer.Ready(slot, begun)
 		res := job.Result{Stage: job.NotSent, Late: true}
 		if !fence.over(begun) && !w.cfg.Pacer.Passed(slot, begun) {
-			// The pacer hears of the write before the answer: a call that went out late must be known while its window lasts.
+			// The pacer hears of the write before the answer: a call that was sent late must be known while its
+			// window lasts.
 			res = to.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot),
 				TooLate: func(now time.Time) bool { return fence.over(now) || w.cfg.Pacer.TooLate(slot, now) },
 				Wrote:   func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
@@ -80,15 +82,16 @@ func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Sl
 	}
 }
 
-// retake takes another slot for a job that is ready, if there is one within that time.
+// retake takes another slot for a ready job, if one is available in time.
 func (w *Worker) retake(a job.Attempt, within time.Duration) (job.Slot, error) {
 	taking, cancel := context.WithTimeout(w.cfg.Stopping, within)
 	defer cancel()
 	return w.cfg.Pacer.Retake(taking, a.Job.Cost, a.Job.ID)
 }
 
-// fence keeps a job from being called when others may have judged its attempt. This process's own clock stands still while the machine is suspended and knows
-// nothing of Redis's clock, by which they judge: so it goes by the job's first slot as well, which lies on that.
+// fence keeps a job from being called after other processes may have judged its attempt. They judge by Redis's
+// clock, and this process's clock stands still while the machine is suspended. So the fence also uses the job's
+// first slot, which is a time on Redis's clock.
 type fence struct {
 	pacer  Pacer
 	first  job.Slot
@@ -100,7 +103,7 @@ func (f fence) over(now time.Time) bool {
 	return !ok || behind > margin/2 || now.After(f.latest)
 }
 
-// fit trades a slot whose cost is too small for this job against one of its own cost.
+// fit replaces a slot that costs less than this job by one of the job's cost.
 func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slot, error) {
 	if slot.Cost >= a.Job.Cost {
 		return slot, nil
@@ -111,8 +114,8 @@ func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slo
 	return w.cfg.Pacer.Take(taking, a.Job.Cost, a.Job.ID)
 }
 
-// unfit deals with a job that got no slot of its cost: there was none in time, or there can be none as the limits are.
-// Then it steps aside, so that it does not stop the queue.
+// unfit handles a job that got no slot of its cost, in time or at all with the present limits. In the latter
+// case it is set aside so that it does not block the queue.
 func (w *Worker) unfit(ctx context.Context, a job.Attempt, err error) {
 	if !errors.Is(err, job.ErrCost) {
 		w.giveBack(ctx, a)
@@ -123,19 +126,20 @@ func (w *Worker) unfit(ctx context.Context, a job.Attempt, err error) {
 	w.cfg.Log.Warn("a job costs too much", "job", a.Job.ID, "cost", a.Job.Cost, "wait", costlyWait, "error", err)
 }
 
-// giveBack puts a job that was not called back at the head of the queue. No attempt is spent.
+// giveBack puts an uncalled job back at the head of the queue. No attempt is spent.
 func (w *Worker) giveBack(ctx context.Context, a job.Attempt) {
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{}, 0) })
 	w.cfg.Metrics.givenBack(w.cfg.Gateway)
 	w.cfg.Log.Debug("given back uncalled", "job", a.Job.ID)
 }
 
-// asideWait is how long a job waits whose payload can't be opened here, or whose route this process does not know: until then somebody may have given the key or the
-// route, or a process takes it that has it.
+// asideWait is how long a job waits whose payload can't be opened here, or whose route is not configured. By
+// then the key or route may have been configured, or another process that has it may take the job.
 const asideWait = time.Minute
 
-// putAside lets a job wait that can't be called as this process is configured: its key is missing, it was never sealed and must be, or its route is not there. It steps aside, so that it does not stop those that can be opened;
-// no attempt is spent, and nothing is parked, since all others may want the same.
+// putAside makes a job wait that this process's configuration can't call: its key is missing, it is unsealed
+// where sealing is required, or its route is missing. It is set aside so that it does not block others. No
+// attempt is spent. It is not parked, because all other jobs may need the same fix.
 func (w *Worker) putAside(ctx context.Context, a job.Attempt, opening job.Opening) {
 	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, asideWait) })
 	if opening == job.OpenUnrouted {
@@ -144,14 +148,14 @@ func (w *Worker) putAside(ctx context.Context, a job.Attempt, opening job.Openin
 		w.cfg.Metrics.unopened(w.cfg.Gateway)
 	}
 	level := slog.LevelDebug
-	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= asideWait { // a million jobs may want the same key
+	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= asideWait { // a million jobs may lack the same key
 		w.alarmed.Store(now.UnixNano())
 		level = slog.LevelError
 	}
 	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", asideWait, "error", a.LastError)
 }
 
-// keyLives says whether another call may still go out with the key that this one carried.
+// keyLives reports whether another call may still be made with this call's key.
 func (w *Worker) keyLives(a job.Attempt) bool {
 	return w.cfg.Keys && w.cfg.KeyLifetime > 0 && (!a.KeySent || a.KeyAge < w.cfg.KeyLifetime)
 }
@@ -166,8 +170,9 @@ func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
 	return e
 }
 
-// unsure says that the call may have charged although it is to be tried again: only the same key makes that safe. A rule that takes
-// a 408 or a 5xx for a wait does not change that: only 503 says that nothing was tried.
+// unsure reports whether the call may have charged although it is to be retried: only the same key makes that
+// safe. A rule that treats a 408 or a 5xx as a wait does not change that; only a 503 says that nothing was
+// tried.
 func unsure(res job.Result, v job.Verdict) bool {
 	switch {
 	case v == job.VerdictUnknown || v == job.VerdictAccepted || res.Stage == job.Sent:
@@ -176,17 +181,17 @@ func unsure(res job.Result, v job.Verdict) bool {
 		return false
 	case v == job.VerdictHold || v == job.VerdictFewer:
 		return res.Status == 408 || res.Status >= 500 && res.Status != 503
-	case v == job.VerdictRetry: // below 400 a rule waits for what was begun, and so it does with 409 and 422
+	case v == job.VerdictRetry: // below 400, and with 409 and 422, the rule waits for a call that has begun
 		return res.Status < 400 || res.Status == 408 || res.Status == 409 || res.Status == 422 || res.Status >= 500
-	case v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictNewKey: // its answer is definite
+	case v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictNewKey: // the answer is definite
 		return false
 	}
 	return true
 }
 
-// finish writes down what is to become of the job.
+// finish records what becomes of the job.
 func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out told) {
-	if e.Unsure && !w.keyLives(a) { // whatever a rule wants: another call might charge again
+	if e.Unsure && !w.keyLives(a) { // whatever a rule says: another call might charge again
 		w.park(ctx, a, e, job.UnknownOutcome)
 		return
 	}
@@ -212,7 +217,7 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 		w.logCall(ctx, a, e, "fewer at once: "+strconv.FormatInt(out.few, 10), 0)
 	case job.VerdictRetry:
 		w.retry(ctx, a, e, out.Fallout)
-	case job.VerdictNewKey: // the ledger and the store take the next key in the script that ends the attempt
+	case job.VerdictNewKey: // the script that ends the attempt takes the next key
 		w.again(ctx, a, e, 0)
 	case job.VerdictRefused:
 		w.park(ctx, a, e, job.Refused)
@@ -223,12 +228,13 @@ func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outc
 	}
 }
 
-// endless is an attempt whose back-off has grown as long as it ever does.
+// endless is an attempt number whose back-off has reached its maximum.
 const endless = 64
 
-// retry lets the job wait out a back-off, or parks it when its attempts are used up. An answer that spends none ("too early") makes
-// it wait half as long again as it has so far, or one that always gets it would call for ever at the first back-off. A failure of the gateway's that was its last
-// attempt may turn out as the beginning of an outage: then the ledger says, when the job comes again, whether it counts.
+// retry makes the job wait for a back-off, or parks it if its attempts are used up. An answer that spends no
+// attempt ("too early") adds half of the wait so far; otherwise a job that always gets it would be called
+// forever at the first back-off. If the last attempt failed because of the gateway, an outage may just have
+// begun: then the ledger decides, when the job comes again, whether the attempt counts.
 func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out job.Fallout) {
 	if !e.Outage.IsZero() {
 		e.Spent = false
@@ -242,15 +248,16 @@ func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out job
 	w.again(ctx, a, e, 0)
 }
 
-// aside is how long a job that met an outage waits. It is called after those that were never called, so it need not wait for the end of the hold.
+// aside returns how long a job that met an outage waits. It is called after jobs that were never called, so it
+// need not wait for the end of the hold.
 func (w *Worker) aside(out job.Fallout) time.Duration {
-	if out.Held <= 0 { // others are tried at once
+	if out.Held <= 0 { // others are called at once
 		return w.cfg.Backoff(1)
 	}
 	return min(w.cfg.Backoff(1), max(out.Held, leastOutageWait))
 }
 
-// again lets the job wait out a back-off, at least so long, or parks it when its attempts are used up.
+// again makes the job wait for a back-off of at least least, or parks it if its attempts are used up.
 func (w *Worker) again(ctx context.Context, a job.Attempt, e job.Ending, least time.Duration) {
 	spent := a.Spent
 	if e.Spent {
@@ -271,8 +278,9 @@ func (w *Worker) waitOut(ctx context.Context, a job.Attempt, e job.Ending, next 
 	w.logCall(ctx, a, e, next, wait)
 }
 
-// hold lets the job step aside that was told to wait, or not let in, when everybody has been stopped: no attempt is spent.
-// Where nobody was stopped, since the trouble is the job's own or not known to be the gateway's, its attempt counts.
+// hold sets a job aside whose answer asked to wait or denied access, after all calls were stopped: no attempt
+// is spent. If calls were not stopped, because the trouble is the job's own or not known to be the gateway's,
+// the attempt counts.
 func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out job.Fallout) {
 	if out.Outage.IsZero() {
 		e.Spent = true
@@ -298,16 +306,16 @@ func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason j
 	w.logCall(ctx, a, e, "parked as "+string(reason), 0)
 }
 
-// Exhausted notes that a job was parked when its back-off was over, its attempts being used up.
+// Exhausted records that a job without attempts left was parked at the end of its back-off.
 func (w *Worker) Exhausted(id string) { w.Parked(id, job.Exhausted) }
 
-// Parked notes that a job was parked without an attempt.
+// Parked records that a job was parked without an attempt.
 func (w *Worker) Parked(id string, reason job.Reason) {
 	w.cfg.Metrics.parked(w.cfg.Gateway, reason)
 	w.cfg.Log.Info(LineParked, "job", id, "reason", reason)
 }
 
-// parkUnsent parks a job that must not be called (again), as the ledger found when the attempt was opened.
+// parkUnsent parks a job that must not be called (again), as the ledger found on opening the attempt.
 func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Opening) {
 	reason, why := job.Expired, "its time to expire passed before it was sent"
 	to, _ := w.route(a.Job.Route)
@@ -343,19 +351,20 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 	w.park(ctx, a, e, reason)
 }
 
-// differs says why an unsure job is not called: the gateway would take another call with this key for another payment, or answer that of the first.
+// differs says why an unsure job is not called: the gateway would take another call with this key for another
+// payment, or repeat its answer to the first.
 func differs(then, now string) string {
 	return "an earlier call may have charged, and another one would not be the same request: changed since, in the configuration: " +
 		strings.Join(job.SentChanges(then, now), ", ") + `; put that back and replay the job, or look it up and use "dlq resolve"`
 }
 
-// The lines of the log that there is one of for each attempt, or for each job that is parked without one.
+// Log messages: one for each attempt, and one for each job parked without an attempt.
 const (
 	LineAttempt = "attempt"
 	LineParked  = "parked"
 )
 
-// logCall writes the one wide line of an attempt. It carries the status, never the answer's body.
+// logCall logs an attempt, in one line. The line has the status, never the answer's body.
 func (w *Worker) logCall(ctx context.Context, a job.Attempt, e job.Ending, next string, wait time.Duration) {
 	noteAttempt(ctx, a, e, next)
 	if !w.cfg.Log.Enabled(ctx, slog.LevelInfo) {

@@ -10,13 +10,14 @@ import (
 	"spillway/internal/job"
 )
 
-// The names of the counters of calls, by gateway and verdict, and of jobs that this process parked, by gateway and reason.
+// The names of the counters of calls, by gateway and verdict, and of jobs parked by this process, by gateway
+// and reason.
 const (
 	MetricCalls  = "spillway_calls_total"
 	MetricParked = "spillway_parked_total"
 )
 
-// Metrics are the worker's instruments.
+// Metrics are the worker's metrics.
 type Metrics struct {
 	calls   *counts.Vec
 	seconds *prometheus.HistogramVec
@@ -30,8 +31,8 @@ type Metrics struct {
 	lost    *counts.Vec
 }
 
-// NewMetrics registers the worker's instruments. The counters of each gateway are there at zero from the start, its histograms from its first call on: of thousands
-// of gateways few have calls, and a histogram is a dozen series.
+// NewMetrics registers the worker's metrics. The counters of each gateway start at zero; its histograms exist
+// from its first call on, because a histogram is a dozen series and few of thousands of gateways have calls.
 func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	counter := func(name, help string) *counts.Vec { return counts.New(reg, name, help) }
 	m := &Metrics{
@@ -56,14 +57,14 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	return m
 }
 
-// Begin has the counters of a gateway at zero.
+// Begin sets the counters of a gateway to zero.
 func (m *Metrics) Begin(gateway string) {
 	for _, c := range m.counters() {
 		c.Of(gateway)
 	}
 }
 
-// Forget takes the instruments of a gateway away that is served no more.
+// Forget removes the metrics of a gateway that is no longer served.
 func (m *Metrics) Forget(gateway string) {
 	for _, c := range m.counters() {
 		c.Forget(gateway)
@@ -78,11 +79,11 @@ func (m *Metrics) counters() []*counts.Vec {
 	return []*counts.Vec{m.calls, m.parks, m.backs, m.tries, m.limited, m.sealed, m.lost}
 }
 
-// meters are those instruments of one gateway that every call needs.
+// meters are the metrics of one gateway that every call needs.
 type meters struct {
-	calls                 func(job.Verdict) *counts.Counter // nil of what is no verdict
+	calls                 func(job.Verdict) *counts.Counter // nil for an unknown verdict
 	limited               *counts.Counter
-	seconds, ends, needed func() prometheus.Observer // there when they are first used
+	seconds, ends, needed func() prometheus.Observer // created on first use
 }
 
 func (m *Metrics) of(gateway string) meters {
@@ -93,7 +94,7 @@ func (m *Metrics) of(gateway string) meters {
 		seconds: used(m.seconds), ends: used(m.ends), needed: used(m.needed)}
 }
 
-// done takes in a job that succeeded at that moment.
+// done counts a job that succeeded at that time.
 func (m *meters) done(a job.Attempt, at time.Time) {
 	from := a.Accepted
 	if a.Job.At.After(from) {

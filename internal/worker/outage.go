@@ -9,20 +9,23 @@ import (
 	"spillway/internal/outcome"
 )
 
-// leastOutageWait is how long a job that met an outage steps aside at least, so that the next call sent ahead is another job's.
+// leastOutageWait is the least time for which a job that met an outage is set aside, so that the next probe is
+// another job's.
 const leastOutageWait = 100 * time.Millisecond
 
-// told is what the pacer made of a call's end.
+// told is the pacer's reaction to the end of a call.
 type told struct {
 	job.Fallout
-	few int64 // as many calls may be under way at once from now on; 0: their number was not lowered
+	few int64 // the new maximum of calls in flight; 0: not lowered
 }
 
-// worked says that the gateway has done its work: it has paid, or said that it can't. Any other answer may come from something in front of it.
+// worked reports whether the gateway itself did its work: it has paid, or refused. Any other answer may come
+// from a proxy in front of it.
 func worked(res job.Result) bool { return job.Ending{Status: res.Status}.Alive() }
 
-// tell lets the pacer know what a call says of the gateway: that it is in trouble, or that it does its work. Then, after a hold, the rest may
-// follow. An answer that says neither is no news: after a hold, the next call is sent ahead at once. A gateway that finds a single call too many is busy with somebody else's: it is held.
+// tell tells the pacer what a call says about the gateway: that it is in trouble, or that it works. In the
+// latter case a hold ends. An answer that says neither is no news: during a hold, the next probe is sent at
+// once. A gateway for which a single call is too many is busy with other clients: it is held.
 func (w *Worker) tell(ctx context.Context, a job.Attempt, slot job.Slot, res job.Result, j outcome.Judgement) told {
 	switch {
 	case j.Fault:
@@ -40,7 +43,7 @@ func (w *Worker) tell(ctx context.Context, a job.Attempt, slot job.Slot, res job
 	return told{}
 }
 
-// fewer lowers the number of calls that may be under way, and returns it; 0 if one was too many already.
+// fewer lowers the maximum of calls in flight, and returns it; 0 if one was too many already.
 func (w *Worker) fewer(ctx context.Context, a job.Attempt) (few int64) {
 	w.persist(ctx, a.Job.ID, func() (err error) {
 		few, err = w.cfg.Pacer.Fewer(ctx)
@@ -66,7 +69,7 @@ func (w *Worker) failure(a job.Attempt, slot job.Slot, res job.Result, j outcome
 	return f
 }
 
-// failed has the trouble counted, for as long as that takes: uncounted, it would spend an attempt on an outage.
+// failed has the trouble counted, and retries until it is: uncounted, it would spend an attempt on an outage.
 func (w *Worker) failed(ctx context.Context, a job.Attempt, f job.Failure) (out job.Fallout) {
 	w.persist(ctx, a.Job.ID, func() (err error) {
 		out, err = w.cfg.Pacer.Failed(ctx, f)
@@ -91,7 +94,7 @@ func (w *Worker) failed(ctx context.Context, a job.Attempt, f job.Failure) (out 
 	return out
 }
 
-// failedAlone tells of a hold of one route or one lane.
+// failedAlone logs a hold of one route or lane.
 func (w *Worker) failedAlone(a job.Attempt, f job.Failure, out job.Fallout) {
 	of := []any{"job", a.Job.ID, "answer", f.Why, "held", out.Held, "scope", f.Scope, "route", f.Flow.Route}
 	if f.Scope == job.ScopeLane {

@@ -12,8 +12,8 @@ const (
 	maxPersist   = 2 * time.Second
 )
 
-// persist writes an outcome down, for as long as that takes: an outcome that is not written down would be found as an
-// attempt cut off, and judged without knowing what the gateway said.
+// persist records an outcome, and retries until that succeeds: an outcome not recorded would be found as an
+// attempt that was cut off, and judged without the gateway's answer.
 func (w *Worker) persist(ctx context.Context, id string, write func() error) {
 	for wait := firstPersist; ; wait = min(2*wait, maxPersist) {
 		err := write()
@@ -32,5 +32,5 @@ func (w *Worker) persist(ctx context.Context, id string, write func() error) {
 
 type counter struct{ n atomic.Uint64 }
 
-// String counts on and returns the new number.
+// String increments the counter and returns the new number.
 func (c *counter) String() string { return strconv.FormatUint(c.n.Add(1), 36) }

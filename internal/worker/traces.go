@@ -10,14 +10,15 @@ import (
 	"spillway/internal/tracing"
 )
 
-// traceOpen tells the trace how long it took to write the attempt down.
+// traceOpen records how long it took to open the attempt.
 func (w *Worker) traceOpen(ctx context.Context, begun time.Time, opening job.Opening) {
 	if tracing.Traced(ctx) {
 		tracing.Step(ctx, "open", false, begun, w.cfg.Clock.Now(), attribute.String("spillway.opening", string(opening)))
 	}
 }
 
-// traceCall tells the trace how long the job waited for its slot from then on, and of the call. It carries the status, never the answer's body.
+// traceCall records how long the job then waited for its slot, and the call. The span has the status, never the
+// answer's body.
 func (w *Worker) traceCall(ctx context.Context, begun time.Time, res job.Result) {
 	if !tracing.Traced(ctx) {
 		return
@@ -31,14 +32,14 @@ func (w *Worker) traceCall(ctx context.Context, begun time.Time, res job.Result)
 		attribute.String("spillway.stage", string(res.Stage)), attribute.Int("http.response.status_code", res.Status))
 }
 
-// traceOutcome tells the trace how long it took to write down what became of the job: the outcome of a call, or its parking.
+// traceOutcome records how long it took to record the job's outcome: that of a call, or its parking.
 func (w *Worker) traceOutcome(ctx context.Context, name string, begun time.Time, what string) {
 	if tracing.Traced(ctx) {
 		tracing.Step(ctx, name, false, begun, w.cfg.Clock.Now(), attribute.String("spillway.outcome", what))
 	}
 }
 
-// noteAttempt says in the attempt's span what its line in the log says.
+// noteAttempt adds to the attempt's span what its log line says.
 func noteAttempt(ctx context.Context, a job.Attempt, e job.Ending, next string) {
 	if !tracing.Traced(ctx) {
 		return
