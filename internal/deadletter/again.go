@@ -10,12 +10,12 @@ import (
 	"spillway/internal/record"
 )
 
-// ByItself stands for an act's place where ledger.Books.Readmit takes in what Again returned: a job is counted with each time, so that
-// the next one comes later, and none after the last.
+// ByItself replaces an act's audit entry when ledger.Books.Readmit admits what Again returned. The script
+// counts these replays of each job, so that the next one comes later, and none after the last.
 func ByItself() string { return "again" }
 
-// Again returns up to n jobs that are parked as exhausted and may go in by themselves now, and how many were left to a person
-// instead, for whom they stay parked: the rules hold them back.
+// Again returns up to n jobs parked as exhausted that are due for an automatic replay. left is how many the
+// rules hold back: these stay parked for an operator.
 func (s *Store) Again(ctx context.Context, r Rules, n int64) (jobs []job.Return, left int, err error) {
 	due := &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(r.Now.UnixMicro(), 10), Count: n}
 	ids, err := s.c.ZRangeByScore(ctx, s.keys.Again(), due).Result()

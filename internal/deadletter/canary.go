@@ -10,23 +10,23 @@ import (
 	"spillway/internal/record"
 )
 
-// Canary is what became of the jobs that a replay sent ahead.
+// Canary is the state of the jobs that a replay sent ahead.
 type Canary struct {
 	Sent    int
 	Done    int
 	Waiting int      // not finished yet
-	Later   int      // their own time is to come: they show nothing
-	Failed  []string // id and what happened, of each that was parked again or waits out a back-off
+	Later   int      // scheduled for later: they show nothing
+	Failed  []string // id and result of each that was parked again or waits for a back-off
 }
 
-// canary is the jobs sent ahead, while they are.
+// canary is the jobs being sent ahead.
 type canary struct {
-	size int // how many are to go first; 0 means none
+	size int // how many go first; 0 means none
 	sent []due
 	over bool
 }
 
-// goal is how many jobs to collect before they are offered, of which no more than most go at once.
+// goal returns how many jobs to collect for the next offer; at most most are sent at once.
 func (c *canary) goal(most int) int {
 	if c.over || c.size == 0 {
 		return most
@@ -34,18 +34,18 @@ func (c *canary) goal(most int) int {
 	return min(c.size-len(c.sent), most)
 }
 
-// took notes a job that was sent.
+// took records a job that was sent.
 func (c *canary) took(d due) {
 	if c.size > 0 && !c.over {
 		c.sent = append(c.sent, d)
 	}
 }
 
-// canaryPoll is how often the jobs sent ahead are looked at.
+// canaryPoll is how often the jobs sent ahead are checked.
 const canaryPoll = 100 * time.Millisecond
 
-// follow waits until the jobs sent ahead are finished, once all are sent or, at the end, as many as there are. It returns
-// a Halt if one of them failed, or if none of them could show anything.
+// follow waits until the jobs sent ahead are finished, once all of them or, at the end, as many as there are
+// were sent. It returns a Halt if one of them failed, or if none could show anything.
 func (c *clearing) follow(ctx context.Context, atEnd bool) error {
 	a := &c.canary
 	if a.over || a.size == 0 || len(a.sent) == 0 || (len(a.sent) < a.size && !atEnd) {
@@ -95,7 +95,7 @@ func (c *clearing) lookAtCanary(ctx context.Context) (Canary, error) {
 	return seen, nil
 }
 
-// add counts a job by what its record says. A record that is not there any more was of a job that is done or discarded.
+// add counts a job by its record. A missing record means that the job was done or discarded.
 func (c *Canary) add(r job.Record) {
 	switch {
 	case r.State == job.Done || r.State == "":
@@ -113,7 +113,7 @@ func (c *Canary) add(r job.Record) {
 	}
 }
 
-// fail says what happened without the answer's text, which may hold personal data.
+// fail records what happened, without the answer's text, which may contain personal data.
 func (c *Canary) fail(r job.Record, what string) {
 	if r.Status > 0 {
 		what += fmt.Sprintf(" (HTTP %d)", r.Status)
@@ -121,7 +121,7 @@ func (c *Canary) fail(r job.Record, what string) {
 	c.Failed = append(c.Failed, r.Job.ID+" "+what)
 }
 
-// mostNamed is how many failed jobs an error names.
+// mostNamed is the most failed jobs that an error names.
 const mostNamed = 5
 
 func (c Canary) verdict() error {

@@ -3,7 +3,7 @@ package deadletter
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -20,33 +20,33 @@ var chainLua string
 
 var chainScript = redisdb.NewScript(chainLua)
 
-// Link is one link of the chain beside the trail. There is one for each entry, and one more each time that it is brought up to date. Its hash is the SHA-256 of its
-// JSON as it stands.
+// Link is one link of the hash chain of the audit trail. Each entry has one, and another for each update of the
+// entry. The hash of a link is the SHA-256 of its JSON as stored.
 type Link struct {
 	N     int64  `json:"n"`     // counted from 1
-	Place int64  `json:"place"` // of the entry in the trail, counted from 0
-	Entry string `json:"entry"` // SHA-256 of the entry as it stands, in hexadecimal digits
-	// Before says that the entry was there before there was a chain.
+	Place int64  `json:"place"` // index of the entry in the trail, from 0
+	Entry string `json:"entry"` // SHA-256 of the entry as stored, in hex
+	// Before says that the entry is older than the chain.
 	Before bool   `json:"before,omitempty"`
-	Prev   string `json:"prev"` // the hash of the link before; empty for the first
+	Prev   string `json:"prev"` // hash of the previous link; empty for the first
 }
 
-// Head is how the chain ends.
+// Head is the end of the chain.
 type Head struct {
 	Links   int64  `json:"links"`
-	Entries int64  `json:"entries"` // of the trail that have a link: the first ones
-	Hash    string `json:"hash"`    // of the last link; empty where there is none
+	Entries int64  `json:"entries"` // number of entries with a link: the first ones
+	Hash    string `json:"hash"`    // hash of the last link; empty if there is none
 }
 
 func (h Head) text() string { return fmt.Sprintf("%d %d %s", h.Links, h.Entries, h.Hash) }
 
-// Number is the first 48 bits of the hash as a number, which a metric has exactly.
+// Number returns the first 48 bits of the hash as a number, which a metric can hold exactly.
 func (h Head) Number() float64 {
 	const digits = 12
 	if len(h.Hash) < digits {
 		return 0
 	}
-	n, _ := strconv.ParseUint(h.Hash[:digits], 16, 64) // a head that is no hash is 0
+	n, _ := strconv.ParseUint(h.Hash[:digits], 16, 64) // 0 if the hash is invalid
 	return float64(n)
 }
 
@@ -65,13 +65,14 @@ func hashOf(text []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// linksOnce is how many links are added in one step.
+// linksOnce is how many links one step adds.
 const linksOnce = 5000
 
-// chained writes an entry into the trail at a place (-1: behind all), with its link and those that are missing before it, and returns its place. Without a line
-// it adds missing links alone: entries that scripts have written get theirs so.
+// chained writes an entry into the trail at place (-1: append), with its link and the missing links before it.
+// It returns the entry's place. Without a line it only adds missing links, for entries that scripts have
+// written.
 func (s *Store) chained(ctx context.Context, place int64, line []byte) (int64, error) {
-	mine := "" // the head by which it is known that an answer was lost, and no more
+	mine := "" // the head that shows that a write with a lost reply succeeded
 	for {
 		t, err := s.tail(ctx)
 		if err != nil {
@@ -105,14 +106,15 @@ func (s *Store) chained(ctx context.Context, place int64, line []byte) (int64, e
 	}
 }
 
-// fill puts an entry in place of one that was removed from the end of the trail. So what comes behind gets the place that it would have had, and Verify goes on to name
-// each one that was removed: written at its place, the next entry would have passed for it.
+// fill replaces entries removed from the end of the trail by placeholders. Later entries thus keep their
+// places, and Verify still names each removed entry. Otherwise the next entry would take the place of a removed
+// one.
 func (s *Store) fill(ctx context.Context, t tail) error {
 	links, err := s.c.LLen(ctx, s.keys.Journal()).Result()
 	if err != nil {
 		return err
 	}
-	if t.head.Entries > links { // each has a link, at least
+	if t.head.Entries > links { // each has at least one link
 		return fmt.Errorf("its chain says that it has %d entries, and has %d links: somebody has written into Redis: look at GET %s and LLEN %s", t.head.Entries, links, s.keys.Head(), s.keys.Journal())
 	}
 	now, err := s.c.Time(ctx).Result()
@@ -131,10 +133,10 @@ type tail struct {
 	text   string // of the head
 	head   Head
 	length int64    // of the trail
-	open   []string // its entries without a link, the first of them
+	open   []string // the first entries without a link
 }
 
-// placeOf returns the place of an entry that was just written: place, or the last one.
+// placeOf returns the place of an entry just written: place, or the last one.
 func (t tail) placeOf(place int64) int64 {
 	if place < 0 {
 		return t.head.Entries - 1
@@ -142,7 +144,7 @@ func (t tail) placeOf(place int64) int64 {
 	return place
 }
 
-// tail reads in steps: the script does nothing where somebody has written in between.
+// tail reads in steps. If someone writes in between, the script does nothing.
 func (s *Store) tail(ctx context.Context) (t tail, err error) {
 	var head *redis.StringCmd
 	var length *redis.IntCmd
@@ -160,13 +162,14 @@ func (s *Store) tail(ctx context.Context) (t tail, err error) {
 	return t, err
 }
 
-// links returns the arguments of the script, and what the tail is afterwards. The entry goes along only behind all links that were missing.
+// links returns the script's arguments, and the tail afterwards. The entry is included only if all missing
+// links are.
 func (t tail) links(s *Store, place int64, line []byte, whole bool) (args []any, next tail) {
 	next = t
 	var links []any
 	add := func(at int64, entry []byte, before bool) {
 		next.head.Links++
-		text, _ := json.Marshal(Link{N: next.head.Links, Place: at, Entry: hashOf(entry), Before: before, Prev: next.head.Hash}) // it has no value that could fail
+		text, _ := json.Marshal(Link{N: next.head.Links, Place: at, Entry: hashOf(entry), Before: before, Prev: next.head.Hash}) // no value in it can fail
 		next.head.Hash = hashOf(text)
 		links = append(links, text)
 	}
@@ -187,7 +190,7 @@ func (t tail) links(s *Store, place int64, line []byte, whole bool) (args []any,
 	return append([]any{t.text, t.length, next.text, at, line}, links...), next
 }
 
-// Seal gives the entries that scripts have written their links, and returns how the chain ends.
+// Seal adds links for the entries that scripts have written, and returns the head of the chain.
 func (s *Store) Seal(ctx context.Context) (Head, error) {
 	if _, err := s.chained(ctx, -1, nil); err != nil {
 		return Head{}, fmt.Errorf("chain the trail of %s: %w", s.gateway, err)
@@ -195,7 +198,7 @@ func (s *Store) Seal(ctx context.Context) (Head, error) {
 	return s.Head(ctx)
 }
 
-// Head returns how the chain ends now.
+// Head returns the current head of the chain.
 func (s *Store) Head(ctx context.Context) (Head, error) {
 	text, err := s.c.Get(ctx, s.keys.Head()).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -204,7 +207,7 @@ func (s *Store) Head(ctx context.Context) (Head, error) {
 	return parseHead(text)
 }
 
-// EndAct ends the act in a place of the trail, on Redis's clock.
+// EndAct marks the act at a place of the trail as ended, on Redis's clock.
 func (s *Store) EndAct(ctx context.Context, place int64) error {
 	line, err := s.c.LIndex(ctx, s.keys.Trail(), place).Bytes()
 	if err != nil {

@@ -9,79 +9,80 @@ import (
 	"spillway/internal/job"
 )
 
-// Clearing is one run over a filter's jobs, oldest first: a replay, a discard or a resolve. Jobs parked after it began
-// are left alone, so that a job which fails again is not replayed again. Stopped between two chunks, it goes on where it
-// was when it is run anew: what it took is not parked any more.
+// Clearing is one run over a filter's jobs, oldest first: a replay, a discard or a resolve. It ignores jobs
+// parked after it began, so that a job that fails again is not replayed again. If it is interrupted between two
+// chunks, a new run continues where it stopped, because the jobs that it took are no longer parked.
 type Clearing struct {
 	Store  *Store
 	Filter Filter
 	Clock  clock.Clock
-	// Seen is the filter's jobs as somebody has just read them, in order; nil means that nobody has.
+	// Seen is the filter's jobs as just read, in order; nil if they were not read.
 	Seen *Seen
-	// Progress is called after each chunk; nil means nobody watches.
+	// Progress is called after each chunk; nil: not called.
 	Progress func(Cleared)
-	// Taken is told of each job taken; nil means nobody asks.
+	// Taken is called for each job taken; nil: not called.
 	Taken func(rec job.Record)
-	// HeldBack is told of each job held back, and why; nil means nobody asks.
+	// HeldBack is called for each job held back, with the reason; nil: not called.
 	HeldBack func(rec job.Record, why string)
-	// Withdraw discards jobs that wait for their call, where the filter means such jobs. Nil: it means none.
+	// Withdraw discards jobs that wait for their call, if the filter selects such jobs. Nil: it selects none.
 	Withdraw func(ctx context.Context, jobs []job.Return) ([]bool, error)
-	// Begin is called once, before the first job is offered; an error ends the run. Nil means nothing is to be done.
+	// Begin is called once, before the first job is offered; an error ends the run. Nil: not called.
 	Begin func(ctx context.Context) error
-	// Watch says what the gateway lets a replay do now; it is asked several times a second. Nil means everything.
+	// Watch returns what the gateway permits a replay now; it is called several times a second. Nil means no
+	// restriction.
 	Watch func(ctx context.Context) (Leave, error)
-	// Canary is how many jobs go first: the rest follows when each of them is done. Zero means that all go.
+	// Canary is how many jobs go first; the rest follows when each of them is done. Zero means that all go.
 	Canary int
 	// Class is what a replay does to the jobs' class.
 	Class job.ClassChange
-	// Agreed is when people agreed to a replay: a job whose payload was replaced after that counts as gone. Zero: it may have been replaced.
+	// Agreed is when a replay was requested: a job whose payload was replaced later is not taken and counts as Gone. Zero: replaced payloads are taken.
 	Agreed time.Time
-	// Canaries is told how the jobs sent ahead stand, while they are waited for; nil means nobody asks.
+	// Canaries is called with the state of the jobs sent ahead, while they are waited for; nil: not called.
 	Canaries func(Canary)
 }
 
-// Cleared counts what a clearing did.
+// Cleared counts the results of a Clearing.
 type Cleared struct {
 	Taken    int // replayed, discarded or resolved
-	HeldBack int // not to be sent again, for the reasons given to Clearing.HeldBack
-	Gone     int // no longer parked when their turn came, or replaced
-	// Unsure is how many of the last chunk may or may not be taken, after an error.
+	HeldBack int // not taken, for the reasons given to Clearing.HeldBack
+	Gone     int // no longer parked in their turn, or replaced after Clearing.Agreed
+	// Unsure is how many jobs of the last chunk may or may not have been taken, after an error.
 	Unsure int
 }
 
-// Replay takes the jobs in again through admission, waiting for room as long as that takes.
+// Replay admits the jobs again. It waits for room as long as needed.
 func (c Clearing) Replay(ctx context.Context, a job.Readmitter, r Rules) (Cleared, error) {
 	return c.run(ctx, r.Key, a.Readmit, readmitChunk)
 }
 
-// How many jobs one script takes: few enough not to keep others waiting for longer than an offer of new jobs does.
+// How many jobs one script takes: few enough to block others no longer than an offer of new jobs does.
 const (
 	readmitChunk = 500
-	removeChunk  = 200 // to make a job done, or discarded, takes longer
+	removeChunk  = 200 // making a job done, or discarded, takes longer
 )
 
-// clearing is a Clearing under way.
+// clearing is a Clearing in progress.
 type clearing struct {
 	Clearing
 	take taker
 	done Cleared
-	size int // how many jobs to offer at most
+	size int // most jobs in one offer
 	// most is how many jobs to offer next: few while there is little room.
 	most    int
 	begun   bool
 	pace    pace
 	canary  canary
-	watched time.Time // when Watch was last asked
+	watched time.Time // time of the last Watch
 }
 
 // due is a job whose turn has come.
 type due struct {
 	rec job.Record
 	key job.KeyChange
-	why string // it is to be held back; empty means that it is not
+	why string // why it is held back; empty if it is not
 }
 
-// decide says what becomes of a job's key, or why it is to be held back.
+// decide returns what becomes of a job's key, or why the job is held back.
 type decide func(job.Record) (change job.KeyChange, why string)
 
 func (c Clearing) run(ctx context.Context, key decide, take taker, size int) (Cleared, error) {
@@ -124,15 +125,15 @@ func (c *clearing) holdBack(rec job.Record, why string) {
 	}
 }
 
-// The bounds of how long to wait for room at a time.
+// Bounds on one wait for room.
 const (
 	leastWait   = 2 * time.Millisecond
 	unknownWait = 100 * time.Millisecond
 	mostWait    = time.Second
 )
 
-// all takes a chunk and waits for room as long as it needs. It stops between two offers, never within one: what an
-// offer did would not be known.
+// all takes a chunk, and waits for room as long as needed. It stops only between two offers, because the result
+// of an interrupted offer would be unknown.
 func (c *clearing) all(ctx context.Context, chunk []due) error {
 	for len(chunk) > 0 {
 		if err := c.ready(ctx); err != nil {

@@ -9,19 +9,19 @@ import (
 	"spillway/internal/job"
 )
 
-// Heap is how many jobs are parked for one reason, and when the oldest of them was.
+// Heap is the number of jobs parked for one reason, and when the oldest was parked.
 type Heap struct {
 	Jobs   int64
 	Oldest time.Time
 }
 
-// Countable says that Count can answer the filter: it needs no look at the jobs themselves.
+// Countable reports whether Count supports the filter: it needs no look at individual jobs.
 func (f Filter) Countable() bool {
 	return len(f.IDs) == 0 && !f.InDoubt && f.Match == nil && f.Lane+f.Route == "" && f.Limit == 0 && f.After == 0
 }
 
-// Count counts the jobs that a countable filter means, by reason, all of one moment. It costs the same however many there are.
-// Reasons without jobs are left out.
+// Count counts the jobs of a countable filter, by reason, all at one moment. The cost does not depend on their
+// number. Reasons without jobs are left out.
 func (s *Store) Count(ctx context.Context, f Filter) (map[job.Reason]Heap, error) {
 	reasons := f.reasons()
 	counts, firsts := make([]*redis.IntCmd, len(reasons)), make([]*redis.ZSliceCmd, len(reasons))
@@ -44,7 +44,7 @@ func (s *Store) Count(ctx context.Context, f Filter) (map[job.Reason]Heap, error
 	return heaps, nil
 }
 
-// set is where the jobs of a reason stand, or those of one batch.
+// set returns the sorted set of a reason's jobs, or of those of one batch.
 func (s *Store) set(r job.Reason, batch string) string {
 	if batch != "" {
 		return s.keys.ParkedBatch(string(r), batch)

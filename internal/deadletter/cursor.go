@@ -2,7 +2,7 @@ package deadletter
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,34 +21,36 @@ var errorsLua string
 var errorsScript = redisdb.NewScript(record.Expand(errorsLua))
 
 const (
-	// page is how many records one look at Redis reads, without their payloads: constant memory, however many are parked.
+	// page is how many records are read at once, without payloads: memory use is constant, however many are
+	// parked.
 	page = 500
-	// leastPage is how many a short list reads at once.
+	// leastPage is how many records a short list reads at once.
 	leastPage = 50
-	// errorsPage is how many jobs one script looks at for their errors: few enough not to stall anyone.
+	// errorsPage is how many jobs' errors one script examines: few enough not to block Redis for long.
 	errorsPage = 1000
 )
 
-// cursor walks one reason's sorted set. No two scores of a gateway are the same, so the last one seen says where to go on.
+// cursor walks one reason's sorted set. All scores of a gateway differ, so the last one seen says where to
+// continue.
 type cursor struct {
 	store  *Store
 	set    string
 	filter *Filter
-	fields []string // what it reads of a record
-	from   string   // lowest score that is still to come
+	fields []string // fields read from a record
+	from   string   // the lowest score still to be read
 	to     string
 	size   int // of a page
 	ready  []job.Record
-	next   chan stretch // the page that is being read while the present one is used; nil if none is
+	next   chan stretch // the next page, being read while the current one is used; nil if none is
 	ended  bool
 }
 
 // stretch is a page of a set.
 type stretch struct {
 	records []job.Record
-	from    string // where the next one begins
+	from    string // where the next page begins
 	last    bool
-	looked  int // jobs that were passed because no error of their stretch matches
+	looked  int // jobs skipped because no error of their part of the set matches
 	err     error
 }
 
@@ -64,14 +66,14 @@ func (s *Store) cursor(r job.Reason, f *Filter) *cursor {
 	return c
 }
 
-// excludes says that no job parked for this reason can be meant, so that none need be read: where there is no room, a million of them
-// have one and the same error.
+// excludes reports whether no job parked for this reason can match, so that none needs to be read: jobs waiting
+// for room, maybe a million, all have the same error.
 func (f Filter) excludes(r job.Reason) bool {
 	texts := r.Errors()
 	return f.Match != nil && texts != nil && !slices.ContainsFunc(texts, f.Match.MatchString)
 }
 
-// fill reads the next page when the present one is used up.
+// fill reads the next page when the current one is used up.
 func (c *cursor) fill(ctx context.Context) error {
 	for len(c.ready) == 0 && !c.ended {
 		if c.next == nil {
@@ -93,7 +95,7 @@ func (c *cursor) fill(ctx context.Context) error {
 	return nil
 }
 
-// ahead begins to read the page behind the present one.
+// ahead starts to read the next page.
 func (c *cursor) ahead(ctx context.Context) {
 	from, next := c.from, make(chan stretch, 1)
 	c.next = next
@@ -118,7 +120,7 @@ func (c *cursor) stretch(ctx context.Context, from string) stretch {
 	return all
 }
 
-// errors returns which errors of the next jobs match, up to which score it looked, and at how many.
+// errors returns which errors of the next jobs match, the score up to which it looked, and the number of jobs.
 func (c *cursor) errors(ctx context.Context, from string) (n int, last int64, texts []any, err error) {
 	reply, err := errorsScript.Run(ctx, c.store.c, []string{c.set}, c.store.keys.JobPrefix(), from, c.to, errorsPage).Slice()
 	if err != nil {
@@ -144,7 +146,7 @@ func (c *cursor) errors(ctx context.Context, from string) (n int, last int64, te
 	return int(looked), int64(score), texts, nil
 }
 
-// having reads the records of a stretch that have one of these errors.
+// having reads the records of a range of scores that have one of these errors.
 func (c *cursor) having(ctx context.Context, from string, last int64, texts []any) stretch {
 	args := append([]any{c.store.keys.JobPrefix(), from, strconv.FormatInt(last, 10), errorsPage}, texts...)
 	reply, err := errorsScript.Run(ctx, c.store.c, []string{c.set}, args...).StringSlice()
@@ -176,7 +178,8 @@ func (c *cursor) page(ctx context.Context, from, to string, size int) stretch {
 	return some
 }
 
-// read reads records that still are what the set says: a job that was replayed and parked again since then comes at its new place.
+// read reads records that still match the set: a job that was replayed and parked again since appears at its
+// new place.
 func (c *cursor) read(ctx context.Context, found []redis.Z) stretch {
 	ids := make([]string, len(found))
 	for i, z := range found {

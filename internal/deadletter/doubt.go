@@ -7,14 +7,14 @@ import (
 	"spillway/internal/job"
 )
 
-// Why a job is held back from a discard, or from a resolve.
+// Why a job is held back from a discard or a resolve.
 const (
 	inDoubt = "may have been charged: look it up, then dlq resolve"
 	noDoubt = "it can't have been charged, so there is nothing to settle: replay or discard it"
 	noLooks = "its gateway has no lookup in the file, so nobody can ask it: look it up, then dlq resolve --done or --not-done"
 )
 
-// Discard says why a job is not to be discarded: nobody knows whether it was charged.
+// Discard returns why a job is not discarded: it is unknown whether it was charged.
 func (r Rules) Discard(rec job.Record) (change job.KeyChange, why string) {
 	if rec.InDoubt() && !r.MayBeCharged {
 		return "", inDoubt
@@ -22,7 +22,7 @@ func (r Rules) Discard(rec job.Record) (change job.KeyChange, why string) {
 	return job.KeepKey, ""
 }
 
-// Ask says why the gateway is not to be asked about a job: there is no doubt about it, or no way to ask.
+// Ask returns why no look-up is made for a job: its outcome is not in doubt, or no look-up is configured.
 func (r Rules) Ask(rec job.Record) (change job.KeyChange, why string) {
 	switch {
 	case !rec.InDoubt():
@@ -33,7 +33,7 @@ func (r Rules) Ask(rec job.Record) (change job.KeyChange, why string) {
 	return job.KeepKey, ""
 }
 
-// Done says why a job is not to be resolved as done: there is no doubt about it.
+// Done returns why a job is not resolved as done: its outcome is not in doubt.
 func (r Rules) Done(rec job.Record) (change job.KeyChange, why string) {
 	if !rec.InDoubt() {
 		return "", noDoubt
@@ -41,11 +41,12 @@ func (r Rules) Done(rec job.Record) (change job.KeyChange, why string) {
 	return job.KeepKey, ""
 }
 
-// settleExpired is what becomes of the key of a job that was not charged and whose time has passed: it is settled where it is.
+// settleExpired is the key change of a job that was not charged and has expired: it is settled without being
+// admitted.
 const settleExpired job.KeyChange = "expired"
 
-// NotDone is Key for a job in doubt that a person has found not to be charged: a definite no. One whose time has passed is not called any
-// more; it is settled, too, and parked as expired.
+// NotDone is Key for a job in doubt that an operator has found not to be charged, which is a definite no. An
+// expired job is not called any more; it is settled, too, and parked as expired.
 func (r Rules) NotDone(rec job.Record) (change job.KeyChange, why string) {
 	switch {
 	case !rec.InDoubt():
@@ -56,14 +57,14 @@ func (r Rules) NotDone(rec job.Record) (change job.KeyChange, why string) {
 	return job.SettleKey, ""
 }
 
-// NotDone resolves jobs in doubt as not done: they go in again through admission, with their next key.
+// NotDone resolves jobs in doubt as not done: they are admitted again, with their next key.
 func (c Clearing) NotDone(ctx context.Context, a job.Readmitter, r Rules) (Cleared, error) {
 	expired := func(j job.Return) bool { return j.Key == settleExpired }
 	return c.run(ctx, r.NotDone, either(expired, removing(c.Store.expire), a.Readmit), readmitChunk)
 }
 
-// Done resolves jobs in doubt as done. They stay known for the dedupe window. reference is the gateway's own name for the payment, of one job;
-// empty: none is known.
+// Done resolves jobs in doubt as done. They stay known for the dedupe window. reference is the gateway's own
+// name for the payment of a single job; empty: unknown.
 func (c Clearing) Done(ctx context.Context, r Rules, dedupe time.Duration, reference string) (Cleared, error) {
 	resolve := func(ctx context.Context, jobs []job.Return) ([]bool, error) {
 		return c.Store.Resolve(ctx, jobs, dedupe, reference)
@@ -71,13 +72,14 @@ func (c Clearing) Done(ctx context.Context, r Rules, dedupe time.Duration, refer
 	return c.run(ctx, r.Done, removing(resolve), removeChunk)
 }
 
-// Ask has the gateway asked about jobs in doubt, at once: again does it, and says of each job whether it was still parked like this.
+// Ask makes look-ups for jobs in doubt, at once. again starts them, and reports for each job whether it was
+// still parked as given.
 func (c Clearing) Ask(ctx context.Context, r Rules, again func(context.Context, []job.Return) ([]bool, error)) (Cleared, error) {
 	return c.run(ctx, r.Ask, removing(again), removeChunk)
 }
 
-// Discard takes the jobs out for good. They stay known for the dedupe window. Jobs that may have been charged are held back, unless the rules
-// let them go.
+// Discard removes the jobs for good. They stay known for the dedupe window. Jobs that may have been charged are
+// held back, unless the rules permit them.
 func (c Clearing) Discard(ctx context.Context, r Rules, dedupe time.Duration) (Cleared, error) {
 	discard := removing(func(ctx context.Context, jobs []job.Return) ([]bool, error) {
 		return c.Store.Discard(ctx, jobs, dedupe)
@@ -88,13 +90,13 @@ func (c Clearing) Discard(ctx context.Context, r Rules, dedupe time.Duration) (C
 	return c.run(ctx, r.Discard, discard, removeChunk)
 }
 
-// waits says that a job is not parked, but waits for its call.
+// waits reports whether a job is not parked, but waits for its call.
 func waits(j job.Return) bool { return j.Reason == "" }
 
 // taker takes one chunk out of the store.
 type taker func(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error)
 
-// removing makes a taker of what needs no room.
+// removing returns a taker for an operation that needs no room.
 func removing(remove func(context.Context, []job.Return) ([]bool, error)) taker {
 	return func(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
 		removed, err := remove(ctx, jobs)
@@ -109,7 +111,7 @@ func removing(remove func(context.Context, []job.Return) ([]bool, error)) taker 
 	}
 }
 
-// either gives the jobs that are so to one taker, and the others to the other.
+// either passes the jobs for which so returns true to one taker, and the others to the other.
 func either(so func(job.Return) bool, one, other taker) taker {
 	return func(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
 		answers := make([]job.Admittance, len(jobs))
@@ -134,7 +136,7 @@ func either(so func(job.Return) bool, one, other taker) taker {
 			for i, place := range places[n] {
 				answers[place] = got[i]
 			}
-			retry = wait // that of the one that may have no room, which is the other
+			retry = wait // of the other taker, the only one that may lack room
 		}
 		return answers, retry, nil
 	}

@@ -11,38 +11,40 @@ import (
 	"spillway/internal/record"
 )
 
-// Filter says which parked jobs are meant. An empty filter means all.
+// Filter selects parked jobs. An empty filter selects all.
 type Filter struct {
 	Reasons []job.Reason
 	Batch   string
 	Since   time.Time // parked at or after
 	Until   time.Time // parked before
 	IDs     []string
-	Match   *regexp.Regexp // on the error
+	Match   *regexp.Regexp // of the error
 	Lane    string         // empty means any, or none
 	Route   string         // likewise
-	Limit   int            // at most so many, oldest first; 0 means no limit
-	// InDoubt means only jobs that may have been charged, whatever their reason.
+	Limit   int            // at most this many, oldest first; 0 means no limit
+	// InDoubt selects only jobs that may have been charged, whatever their reason.
 	InDoubt bool
-	// Waiting means those of IDs, too, that are not parked but wait for their call.
+	// Waiting also selects those of IDs that are not parked but wait for their call.
 	Waiting bool
-	// After is the Cursor of a job: only those parked behind it, whether it is still there or not. 0 means from the first.
+	// After is the Cursor of a job: it selects only jobs parked after it, whether it still exists or not. 0
+	// means from the first.
 	After int64
-	// NoPayload leaves the payloads out, which saves reading them.
+	// NoPayload skips reading the payloads.
 	NoPayload bool
-	// ForClearing reads so much of each record as a Clearing and its rules need, which takes half the time: no history but of refused jobs, no
-	// error but for Match, no attempts, and not when it was accepted.
+	// ForClearing reads only what a Clearing and its rules need of each record, which halves the time: the
+	// history only of refused jobs, the error only for Match, no attempts, no acceptance time.
 	ForClearing bool
-	// PayloadOf says which jobs' payloads are read, where NoPayload leaves them in: nil means all.
+	// PayloadOf selects the jobs whose payloads are read, unless NoPayload is set: nil means all.
 	PayloadOf func(job.Record) bool
-	// Looked is told of jobs that were looked at for their error, since Match is answered by reading; nil means nobody asks.
+	// Looked is called with the number of jobs whose error was examined for Match; nil: not called.
 	Looked func(jobs int)
 }
 
-// Cursor is a parked job's place in its gateway's order, for Filter.After: the time of its parking in µs, which no other has.
+// Cursor returns a parked job's place in its gateway's order, for Filter.After: the time of its parking in µs,
+// which is unique.
 func Cursor(r job.Record) int64 { return r.ParkedAt.UnixMicro() }
 
-// List yields the parked jobs that the filter means, oldest first. It reads page by page behind the last job seen, so
+// List yields the parked jobs that the filter selects, oldest first. It reads pages after the last job seen, so
 // jobs that come and go meanwhile neither repeat nor hide others.
 func (s *Store) List(ctx context.Context, f Filter) iter.Seq2[job.Record, error] {
 	found := s.meant(ctx, f)
@@ -97,9 +99,9 @@ func (s *Store) candidates(ctx context.Context, f Filter) iter.Seq2[job.Record, 
 	return s.merge(ctx, f.reasons(), f)
 }
 
-// reasons is the reasons that the filter means, each once.
+// reasons returns the reasons that the filter selects, each once.
 func (f Filter) reasons() []job.Reason {
-	if len(f.Reasons) == 0 && f.InDoubt { // what is no job was never called
+	if len(f.Reasons) == 0 && f.InDoubt { // a foreign task was never called
 		return slices.DeleteFunc(job.Reasons(), func(r job.Reason) bool { return r == job.Unreadable })
 	}
 	if len(f.Reasons) == 0 {
@@ -128,7 +130,7 @@ func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, er
 	}
 }
 
-// merge reads the reasons' sorted sets side by side and yields the oldest job of all each time.
+// merge walks the reasons' sorted sets in parallel and yields the oldest job each time.
 func (s *Store) merge(ctx context.Context, reasons []job.Reason, f Filter) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
 		cursors := make([]*cursor, len(reasons))

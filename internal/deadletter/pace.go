@@ -7,28 +7,29 @@ import (
 	"spillway/internal/clock"
 )
 
-// Leave is what a gateway lets a replay do now.
+// Leave is what a gateway permits a replay now.
 type Leave struct {
-	// Stop says why nothing may be replayed now: the gateway is held or paused. Empty means go on.
+	// Stop says why nothing may be replayed now: the gateway is held or paused. Empty: continue.
 	Stop string
-	// Rate is how much cost may go into the queue, in units a second, spread evenly. Zero means no bound.
+	// Rate is how much cost may enter the queue, in units a second, spread evenly. Zero means no bound.
 	Rate float64
 }
 
-// Halt is why a replay stopped by itself. What it took stays taken; run anew, it goes on with what is still parked.
+// Halt is the error of a replay that stopped itself. What it took stays taken; a new run continues with what is
+// still parked.
 type Halt struct {
 	Why string
-	// Canary is what became of the jobs sent ahead, if they are the reason; nil if the gateway is.
+	// Canary is the state of the jobs sent ahead, if they are the reason; nil if the gateway is.
 	Canary *Canary
 }
 
 // Error implements error.
 func (h *Halt) Error() string { return h.Why }
 
-// watchEvery is how often a replay asks what the gateway lets it do.
+// watchEvery is how often a replay calls Watch.
 const watchEvery = 200 * time.Millisecond
 
-// watch asks anew when the last answer is old, and returns a Halt if there is to be no more.
+// watch calls Watch if the last result is old, and returns a Halt if the replay must stop.
 func (c *clearing) watch(ctx context.Context) error {
 	now := c.Clock.Now()
 	if c.Watch == nil || (!c.watched.IsZero() && now.Sub(c.watched) < watchEvery) {
@@ -54,13 +55,14 @@ type pace struct {
 }
 
 const (
-	// paceTick is how long to wait at least: at a high rate several jobs go together, for one script each would be dear.
+	// paceTick is the shortest wait: at a high rate several jobs go together, because one script each would be
+	// expensive.
 	paceTick = 10 * time.Millisecond
-	// paceSlack is how far it may lag and still make up for it, so that a late timer costs no throughput.
+	// paceSlack is how much delay is made up for, so that a late timer costs no throughput.
 	paceSlack = 50 * time.Millisecond
 )
 
-// change sets the rate. A wait that the old rate asked for is no longer than the new one's.
+// change sets the rate. A wait for the old rate is shortened to the new one's.
 func (p *pace) change(rate float64) {
 	if rate == p.rate {
 		return
@@ -71,7 +73,7 @@ func (p *pace) change(rate float64) {
 	}
 }
 
-// span is how long so much cost takes at the rate.
+// span returns how long so much cost takes at the rate.
 func (p *pace) span(cost int64) time.Duration {
 	if p.rate == 0 {
 		return 0
@@ -82,7 +84,7 @@ func (p *pace) span(cost int64) time.Duration {
 // longest keeps a tiny rate from overflowing.
 const longest = 1000 * 24 * time.Hour
 
-// room returns how many of the jobs may go now; if none, how long to wait until some may.
+// room returns how many of the jobs may go now; if none, how long to wait.
 func (p *pace) room(jobs []due) (n int, wait time.Duration) {
 	if p.rate == 0 {
 		return len(jobs), 0
@@ -105,5 +107,5 @@ func (p *pace) room(jobs []due) (n int, wait time.Duration) {
 	return 0, max(p.next.Sub(now), paceTick)
 }
 
-// spend counts a job that went.
+// spend counts a job that was sent.
 func (p *pace) spend(cost int64) { p.next = p.next.Add(p.span(cost)) }

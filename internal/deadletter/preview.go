@@ -7,22 +7,22 @@ import (
 	"spillway/internal/job"
 )
 
-// Preview counts what an act would do to the jobs that it meets, before anybody has agreed to it.
+// Preview counts what an act would do to its jobs, before anyone has confirmed it.
 type Preview struct {
-	// Rules and Decide say what would become of a job's key, or why it would be held back.
+	// Rules and Decide determine what would become of a job's key, or why the job would be held back.
 	Rules  Rules
 	Decide func(Rules, job.Record) (change job.KeyChange, why string)
-	// Seen remembers the jobs for the act. Nil: nobody does.
+	// Seen remembers the jobs for the act. Nil: not remembered.
 	Seen *Seen
-	// Until is just after the last job that was met: what is parked from then on is not meant. Zero: none was met.
+	// Until is just after the last job counted: jobs parked from then on are excluded. Zero: none was counted.
 	Until time.Time
-	// Held is how many jobs would be held back, by why.
+	// Held is how many jobs would be held back, by reason.
 	Held map[string]int
-	// Often is how many would be taken that were replayed OftenReplayed times or more.
+	// Often is how many jobs would be taken that were replayed OftenReplayed times or more.
 	Often int
 }
 
-// Meet counts the next job, and says whether it would be taken.
+// Meet counts the next job, and reports whether it would be taken.
 func (p *Preview) Meet(r job.Record) bool {
 	change, why := p.Decide(p.Rules, r)
 	if p.Seen != nil {
@@ -42,11 +42,11 @@ func (p *Preview) Meet(r job.Record) bool {
 	return true
 }
 
-// OftenReplayed is after how many replays without success a preview says so: another one may be in vain too.
+// OftenReplayed is after how many unsuccessful replays a preview warns: another one may fail, too.
 const OftenReplayed = 3
 
-// ToCount makes a filter read what counting jobs and their money takes, and a clearing of them: no more of each record than that, and a payload only
-// where the record does not say the money. amounts says that the jobs have money.
+// ToCount makes a filter read only what counting jobs and their money takes, and a clearing of them. It reads a
+// payload only if the record does not contain the money. amounts says that the jobs have money.
 func (f *Filter) ToCount(amounts bool) {
 	f.ForClearing, f.NoPayload = true, !amounts
 	f.PayloadOf = func(r job.Record) bool {
@@ -55,7 +55,7 @@ func (f *Filter) ToCount(amounts bool) {
 	}
 }
 
-// UpToNow makes a filter leave out what is parked from now on.
+// UpToNow makes a filter exclude jobs parked from now on.
 func (s *Store) UpToNow(ctx context.Context, f Filter) (Filter, error) {
 	mark, err := s.Mark(ctx)
 	if err == nil && (f.Until.IsZero() || f.Until.After(mark)) {

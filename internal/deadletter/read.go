@@ -13,7 +13,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// fields is what is read of the jobs that are parked for a reason.
+// fields returns the fields to read of jobs parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
 	if !f.ForClearing {
 		return record.Listed()
@@ -37,17 +37,18 @@ func (f Filter) fields(r job.Reason) []string {
 	return few
 }
 
-// records reads these fields of the records of these ids, in their order. One that is not there is empty.
+// records reads these fields of the records with these ids, in order. A missing record is empty.
 func (s *Store) records(ctx context.Context, ids, fields []string) ([]job.Record, error) {
 	records := make([]job.Record, len(ids))
 	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = record.Parse(s.gateway, ids[i], h) })
 	return records, err
 }
 
-// payloads is how many payloads are read at once: each may have a megabyte.
+// payloads is how many payloads are read at once: each may be a megabyte.
 const payloads = 64
 
-// withPayloads adds the payloads of those that of says (nil: of all), a few at a time. A job of them that has gone meanwhile is left out.
+// withPayloads adds the payloads of the jobs that of selects (nil: all), a few at a time. Such a job is left
+// out if it has gone meanwhile.
 func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, error], of func(job.Record) bool) iter.Seq2[job.Record, error] {
 	if of == nil {
 		of = func(job.Record) bool { return true }
@@ -77,7 +78,7 @@ func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, er
 	}
 }
 
-// yieldWhole yields some jobs, with the payloads of those that of says. It reports whether to go on.
+// yieldWhole yields some jobs, with the payloads of those that of selects. It reports whether to continue.
 func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.Record) bool, yield func(job.Record, error) bool) bool {
 	var ids []string
 	for _, r := range some {
@@ -109,18 +110,19 @@ func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.R
 	return true
 }
 
-// read returns fields of the records of these ids.
+// read returns fields of the records with these ids.
 func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]string, error) {
 	found := make([]map[string]string, len(ids))
 	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { found[i] = maps.Clone(h) })
 	return found, err
 }
 
-// perConnection is how many records one of the parallel connections reads at a time.
+// perConnection is how many records each of the parallel connections reads at once.
 const perConnection = 128
 
-// visit shows fields of the records of these ids. Several connections read them side by side, so that Redis works on some while the answers
-// of others are taken apart. see is called from several goroutines, once for each record; its map is the next record's as soon as it returns.
+// visit calls see with fields of the records with these ids. Several connections read in parallel, so that
+// Redis works on some while other replies are decoded. see is called from several goroutines, once for each
+// record. Its map is reused after it returns.
 func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) error {
 	var wg sync.WaitGroup
 	errs := make([]error, (len(ids)+perConnection-1)/perConnection)
@@ -138,7 +140,7 @@ func (s *Store) visit(ctx context.Context, ids, fields []string, see func(i int,
 func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i int, h map[string]string)) (failed error) {
 	record.Reader{C: s.c, Keys: s.keys, Fields: fields}.Read(ctx, ids, func(i int, h map[string]string, err error) {
 		switch {
-		case redisdb.DamagedKeyOf(err, s.keys.Job(ids[i])): // it hides no other
+		case redisdb.DamagedKeyOf(err, s.keys.Job(ids[i])): // it must not hide others
 			h["state"], h["reason"], h["error"] = string(job.Parked), string(job.Unreadable), err.Error()
 		case err != nil:
 			failed = cmp.Or(failed, s.unread(err))

@@ -11,17 +11,18 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Replaced is what became of one replacement.
+// Replaced is the result of one replacement.
 type Replaced struct {
-	// Return is the job on its way back in; only where neither Same nor Err is set.
+	// Return is the job to be admitted again; set only if Same is false and Err is nil.
 	Return job.Return
-	// Same means that the job has this payload already: nothing was changed, and it is not to be replayed.
+	// Same means that the job has this payload already: nothing was changed, and it is not replayed.
 	Same bool
-	// Awaits means that it has its new payload, and its batch awaits an approval: it is parked for that, and not to be replayed.
+	// Awaits means that it has its new payload, and its batch awaits approval: it is parked for that, and not
+	// replayed.
 	Awaits bool
-	// Before and After are its payload as it was and as it is.
+	// Before and After are its old and new payload.
 	Before, After Version
-	// Err says why the job can't have another payload; it never holds the payload.
+	// Err says why the job can't have another payload; it never contains the payload.
 	Err error
 }
 
@@ -35,16 +36,17 @@ var (
 	errOnlyPayload = errors.New("a replacement changes the payload alone: leave cost, at, expires, batch, route and priority as they are")
 )
 
-// Version is a payload as it is named where it must not be shown.
+// Version identifies a payload where it must not be shown.
 type Version struct {
-	Digest string // as the record has it: with encryption, of a key
-	Money  string // as job.MoneyField writes it; empty where the gateway's jobs have none
+	Digest string // as stored in the record; with encryption, it depends on a key
+	Money  string // as job.MoneyField returns it; empty if the gateway's jobs have none
 }
 
-// Replace gives parked jobs of the store's gateway other payloads, with the next generation of their idempotency keys, and
-// returns them ready to be taken in again, unless their batch awaits an approval then. A job that was replaced before, and not taken in since, is ready too. The
-// line's cost, times and batch must be the job's, or zero. digests belong to the jobs' payloads, both in plain. Keep chunks to a few hundred jobs.
-// After an error some of what is returned without one of its own may have been done.
+// Replace gives parked jobs new payloads, with the next generation of their idempotency keys, and returns them
+// ready to be admitted again, unless their batch then awaits approval. A job that was replaced before, and not
+// admitted since, is ready, too. Each line's cost, times and batch must be the job's, or zero. digests are
+// those of the payloads, in plain text. Keep chunks to a few hundred jobs. After an error, some of the jobs
+// returned without an error of their own may have been replaced.
 func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
 	p, err := s.plan(ctx, r, jobs, digests)
 	if err != nil || len(p.places) == 0 {
@@ -74,19 +76,19 @@ func (s *Store) Replace(ctx context.Context, r Rules, jobs []job.Job, digests []
 	return p.all, err
 }
 
-// replacedAwaits is replace.lua's answer on a job that awaits an approval now.
+// replacedAwaits is replace.lua's answer for a job that now awaits approval.
 const replacedAwaits = 2
 
-// LookReplace says what Replace would do, and changes nothing.
+// LookReplace returns what Replace would do, and changes nothing.
 func (s *Store) LookReplace(ctx context.Context, r Rules, jobs []job.Job, digests []string) ([]Replaced, error) {
 	p, err := s.plan(ctx, r, jobs, digests)
 	return p.all, err
 }
 
-// replacement is what is to be done to some jobs.
+// replacement is a planned replacement.
 type replacement struct {
 	all    []Replaced
-	places []int // of those that are to be changed
+	places []int // indices of the jobs to change
 	unsure map[int]bool
 }
 
@@ -124,14 +126,15 @@ func (s *Store) plan(ctx context.Context, r Rules, jobs []job.Job, digests []str
 	return p, nil
 }
 
-// losesAmount says that a job's amount could be read, and can't be any more.
+// losesAmount reports whether a job's amount can be read now, but not after the replacement.
 func (r Rules) losesAmount(rec job.Record, to Version) bool {
 	_, was := job.Booked(rec.Money)
 	_, is := job.Booked(to.Money)
 	return was && !is && !r.LoseAmounts
 }
 
-// replaceable says whether nothing is to be changed, or why nothing may be. same: the job has this payload now.
+// replaceable returns whether nothing needs to change, or why nothing may. same: the job already has this
+// payload.
 func (r Rules) replaceable(rec job.Record, to job.Job, same bool) (unchanged bool, err error) {
 	switch {
 	case rec.State == "":
@@ -154,7 +157,7 @@ func (r Rules) replaceable(rec job.Record, to job.Job, same bool) (unchanged boo
 	return false, nil
 }
 
-// sameBut reports that a line says nothing else of a job than its record, but for the payload.
+// sameBut reports whether a line agrees with the job's record in everything but the payload.
 func sameBut(is, line job.Job) bool {
 	return (line.Cost == 0 || line.Cost == is.Cost) && (line.Batch == "" || line.Batch == is.Batch) && (line.Route == "" || line.Route == is.Route) && (line.Priority == "" || line.Priority == is.Priority) &&
 		(line.Lane == "" || line.Lane == is.Lane) &&

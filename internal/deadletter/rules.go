@@ -8,24 +8,26 @@ import (
 	"spillway/internal/job"
 )
 
-// Rules say which parked jobs may be sent again, and with which idempotency key.
+// Rules decide which parked jobs may be sent again, and with which idempotency key.
 type Rules struct {
-	Keys        bool          // the gateway keeps idempotency keys
-	KeyLifetime time.Duration // for how long after a key's first call another one may begin with it
-	// ExpiredKeys lets jobs go whose key the gateway has forgotten by now.
+	Keys        bool          // the gateway has idempotency keys
+	KeyLifetime time.Duration // how long after a key's first call another call may use it
+	// ExpiredKeys permits jobs whose key the gateway has forgotten by now.
 	ExpiredKeys bool
-	// Asks says when the gateway is first asked what became of a call. Zero: it can't be asked.
+	// Asks says when the first look-up after a call is made. Zero: there are no look-ups.
 	Asks job.Asks
-	// RouteAsks is Asks of each of the gateway's routes, by their names.
+	// RouteAsks is Asks for each route, by name.
 	RouteAsks map[string]job.Asks
-	// MayBeCharged lets jobs be discarded that may have been charged.
+	// MayBeCharged permits discarding jobs that may have been charged.
 	MayBeCharged bool
-	// LoseAmounts lets a replacement take away an amount that can be read.
+	// LoseAmounts permits a replacement to remove a readable amount.
 	LoseAmounts bool
-	// Approvals is what a replacement has to know of them (ledger.Books.ReplacedBy). Empty: no batch needs one.
+	// Approvals is what a replacement needs to know of approvals (ledger.Books.ReplacedBy). Empty: no batch
+	// needs one.
 	Approvals string
 	Now       time.Time // on Redis's clock
-	// Money reads the money of a payload that replaces another, as a record has it. Nil: the gateway's jobs have none.
+	// Money returns the money of a replacing payload in the form stored in records. Nil: the gateway's jobs
+	// have none.
 	Money func(payload []byte) string
 }
 
@@ -43,9 +45,10 @@ const (
 	noKeys     = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
 )
 
-// Key says what a replay does to a job's idempotency key; why is not empty if the job is to be held back instead. After
-// a definite no the next key goes out, since a gateway answers a used one with its first answer again; in any other
-// case the key stays, since only that makes another call safe where an earlier one may have charged.
+// Key returns what a replay does to a job's idempotency key. why is not empty if the job is held back instead.
+// After a definite no, the next key is used, because a gateway answers a used key with its first answer again.
+// In any other case the key stays, because only that makes another call safe if an earlier one may have
+// charged.
 func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 	if why := rec.Reason.About().NoReplay; why != "" {
 		return "", why
@@ -54,7 +57,7 @@ func (r Rules) Key(rec job.Record) (change job.KeyChange, why string) {
 	case r.expired(rec):
 		return "", job.Expired.About().NoReplay
 	case rec.Replaced():
-		return job.KeepKey, "" // the key came with the payload, and was never sent
+		return job.KeepKey, "" // the key is new with the payload and was never sent
 	case saidNo(rec):
 		return job.NextKey, ""
 	}
@@ -82,8 +85,9 @@ func (r Rules) remembered(rec job.Record) bool {
 	return !rec.FirstCall.IsZero() && r.Now.Sub(rec.FirstCall) < r.KeyLifetime
 }
 
-// saidNo says that the gateway has given a definite no to the present key: to the payment, that is, and to none of its calls anything else. A job can
-// also be refused before it is written (it can't be made into a request any more): that is no answer to an earlier call that may have charged.
+// saidNo reports whether the gateway gave a definite no to the current key: the payment was refused, and no
+// call with the key had another answer. A job can also be refused before it is written, because it can't be
+// made into a request any more. That does not answer an earlier call that may have charged.
 func saidNo(rec job.Record) bool {
 	switch {
 	case rec.Reason != job.Refused || redirected(rec):
@@ -91,16 +95,16 @@ func saidNo(rec job.Record) bool {
 	case !rec.Unsure: // park.lua settles an earlier doubt together with the no
 		return true
 	}
-	last, ok := lastCall(rec) // of an older version, which took any 4xx for a no
+	last, ok := lastCall(rec) // parked by an older version, which took any 4xx for a no
 	return ok && last.Verdict == string(job.VerdictRefused) && last.Status == http.StatusPaymentRequired
 }
 
-// mayHaveCharged says that a call with the present key may have charged.
+// mayHaveCharged reports whether a call with the current key may have charged.
 func mayHaveCharged(rec job.Record) bool {
 	return rec.Unsure || rec.Reason == job.UnknownOutcome || redirected(rec)
 }
 
-// redirected says that the job was refused by a redirection, which may come after the charge.
+// redirected reports whether the job was refused because of a redirection, which may follow the charge.
 func redirected(rec job.Record) bool {
 	last, ok := lastCall(rec)
 	return ok && rec.Reason == job.Refused && last.Status >= 300 && last.Status <= 399

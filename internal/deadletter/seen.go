@@ -10,23 +10,23 @@ import (
 	"spillway/internal/job"
 )
 
-// Seen remembers parked jobs that were just read, and what was decided of each, so that a Clearing need not read them again. It keeps so
-// much of them as a clearing needs, of no more than 200,000 jobs (some 20 MB), and for no longer than 30 s: the clearing reads the rest itself. That a
-// job is still parked as it was is for the script to say that takes it.
+// Seen remembers parked jobs that were just read, with the decision on each, so that a Clearing need not read
+// them again. It keeps only what a clearing needs, of at most 200,000 jobs (some 20 MB), and for at most 30 s:
+// the clearing reads the rest itself. The script that takes a job checks that it is still parked as it was.
 type Seen struct {
 	clock clock.Clock
-	since time.Time // when the first was read
-	jobs  [][]seen  // in blocks, which never move as they become more
+	since time.Time // when the first one was read
+	jobs  [][]seen  // in blocks, which never move as they grow
 	count int
 	kinds []decision
-	ended bool // none is added any more: what follows is to be read again
+	ended bool // no more are added: what follows is read again
 }
 
-// seen is a due job in few bytes, with few pointers for the garbage collector to follow.
+// seen is a due job in few bytes, with few pointers for the garbage collector.
 type seen struct {
 	id, money                string
 	generation, cost, parked int64
-	kind                     int // place of its decision
+	kind                     int // index of its decision
 }
 
 // decision is what many jobs have in common.
@@ -42,11 +42,12 @@ const (
 	seenFor   = 30 * time.Second
 )
 
-// NewSeen returns one that remembers nothing yet.
+// NewSeen returns an empty Seen.
 func NewSeen(c clock.Clock) *Seen { return &Seen{clock: c} }
 
-// Add remembers the next job that List has yielded: what becomes of its key, or why it is to be held back. A payload is not remembered: a job with one
-// is the first of those that are read again, and so is one that is not parked.
+// Add remembers the next job that List has yielded: what becomes of its key, or why it is held back. Payloads
+// are not remembered: the jobs from the first one with a payload on are read again, and so are those from the
+// first one that is not parked.
 func (s *Seen) Add(r job.Record, key job.KeyChange, why string) {
 	if s.since.IsZero() {
 		s.since = s.clock.Now()
@@ -62,7 +63,7 @@ func (s *Seen) Add(r job.Record, key job.KeyChange, why string) {
 	*last = append(*last, seen{r.Job.ID, r.Money, r.Generation, r.Job.Cost, Cursor(r), s.kind(decision{r.Reason, key, why})})
 }
 
-// kind returns the place of a decision. There are few.
+// kind returns the index of a decision. There are few.
 func (s *Seen) kind(d decision) int {
 	i := slices.Index(s.kinds, d)
 	if i < 0 {
@@ -95,7 +96,7 @@ func (s *Seen) due(j seen, gateway string) due {
 	return due{rec, is.key, is.why}
 }
 
-// jobs yields the jobs whose turn has come: those seen, and behind the last of them what is there to be read.
+// jobs yields the jobs whose turn has come: those in Seen, then those read after the last of them.
 func (c Clearing) jobs(ctx context.Context, key decide) iter.Seq2[due, error] {
 	return func(yield func(due, error) bool) {
 		f, n := c.Filter, 0

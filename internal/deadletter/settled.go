@@ -12,7 +12,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Settled is how a person last settled what a job's calls came to, as the trail has it.
+// Settled is how an operator last settled the outcome of a job's calls, by the audit trail.
 type Settled struct {
 	As  string    `json:"as"` // done or not_done
 	At  time.Time `json:"at"` // on Redis's clock
@@ -20,7 +20,7 @@ type Settled struct {
 	Why string    `json:"why"`
 }
 
-// Text is "done at TIME by WHO: WHY".
+// Text returns "done at TIME by WHO: WHY".
 func (s Settled) Text() string {
 	text := s.As + " at " + job.Moment(s.At)
 	if s.Who != "" {
@@ -32,7 +32,8 @@ func (s Settled) Text() string {
 	return text
 }
 
-// Settlements returns what says how a person settled a job, nil if nobody did. It reads each act of the trail once: many jobs are settled in one.
+// Settlements returns a function that returns how an operator settled a job, or nil if nobody did. It reads
+// each act of the trail only once, because one act settles many jobs.
 func (s *Store) Settlements() func(context.Context, job.Record) (*Settled, error) {
 	known := map[string]Act{}
 	return func(ctx context.Context, r job.Record) (*Settled, error) {
@@ -55,7 +56,7 @@ func (s *Store) Settlements() func(context.Context, job.Record) (*Settled, error
 	}
 }
 
-// actAt returns the act in a place of the trail; an empty one where there is none.
+// actAt returns the act at a place of the trail, or an empty one.
 func (s *Store) actAt(ctx context.Context, place string) (Act, error) {
 	n, err := strconv.ParseInt(place, 10, 64)
 	if err != nil || n < 0 {

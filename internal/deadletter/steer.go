@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// steered are the acts of the trail that are no act upon jobs: a gateway, a lane or a route was paused or resumed, limits changed, a brake lifted, or a gateway renamed. What of such
-// an act begins with one of these words.
+// steered are the first words of What for acts that concern no jobs: a gateway, lane or route was paused or
+// resumed, limits were changed, a brake was lifted, or a gateway was renamed.
 var steered = []string{"pause", "resume", "limit", "gateway", "lane", "route", "brake"}
 
-// Steers says that the act changed the gateway, and was done to no job.
+// Steers reports whether the act changed the gateway, and not a job.
 func (a Act) Steers() bool {
 	word, _, _ := strings.Cut(a.What, " ")
 	return slices.Contains(steered, word)
 }
 
-// Steer does something to the gateway and writes it down in the trail: before it is done, so that what was done is never missing. An act that
-// fails stays without an end. a.At is taken from Redis's clock.
+// Steer does something to the gateway and records it in the audit trail. The entry is written first, so that
+// nothing that was done is missing there. An act that fails has no end. a.At is set from Redis's clock.
 func (s *Store) Steer(ctx context.Context, a Act, do func(context.Context) error) error {
 	now, err := s.c.Time(ctx).Result()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package deadletter is steps 7 and 8 of 8: the store of parked jobs, and their way back. Nothing in it expires or is
-// trimmed. A parked job's record holds the whole job; a sorted set for each reason holds the order of parking.
+// Package deadletter is steps 7 and 8 of 8: the store of parked jobs, and their replay. Nothing in it expires
+// or is trimmed. A parked job's record contains the whole job; a sorted set for each reason contains the order
+// of parking.
 package deadletter
 
 import (
@@ -18,7 +19,7 @@ import (
 	"spillway/internal/seal"
 )
 
-// Store is one gateway's dead letters. Safe for concurrent use.
+// Store is one gateway's dead letters. It is safe for concurrent use.
 type Store struct {
 	c       redis.UniversalClient
 	gateway string
@@ -27,34 +28,36 @@ type Store struct {
 	NowMicros redisdb.Clock
 	// Brake says when a batch stops itself.
 	Brake job.Brake
-	// Feed says that the gateway has an outcome feed: each change that ends or parks a job is told there.
+	// Feed says that the gateway has an outcome feed: every change that ends or parks a job is written to it.
 	Feed bool
-	// Asks says when the gateway is first asked after a job that may have been charged. The zero value: never, such jobs are parked.
+	// Asks says when the first look-up is made for a job that may have been charged. The zero value means
+	// never: such jobs are parked.
 	Asks job.Asks
-	// RouteAsks is Asks of each of the gateway's routes, by their names.
+	// RouteAsks is Asks for each route, by name.
 	RouteAsks map[string]job.Asks
-	// TaskEnded hears of each task that Park has taken out of the queue's hands together with its attempt. Nil: nobody hears.
+	// TaskEnded is called for each task that Park has removed from the queue with its attempt. Nil: not called.
 	TaskEnded func(taskID string)
 	act       func() string // see For
 	box       *seal.Box     // see Sealing
 }
 
-// Sealing returns the store with the box that seals and opens its payloads. Without one they are stored as they are.
+// Sealing returns a copy of the store with the box that seals and opens its payloads. Without a box they are
+// stored in plain text.
 func (s *Store) Sealing(box *seal.Box) *Store {
 	one := *s
 	one.box = box
 	return &one
 }
 
-// For returns the store for one act: what Discard and Resolve take is counted for it in the same step, so that the trail is right
-// however the act ends.
+// For returns a copy of the store for one act: what Discard and Resolve take is counted for it in the same
+// script, so that the audit trail is right however the act ends.
 func (s *Store) For(e *Entry) *Store {
 	one := *s
 	one.act = e.Place
 	return &one
 }
 
-// On returns the store for whoever reads it by another client of the same Redis.
+// On returns a copy of the store that uses another client of the same Redis.
 func (s *Store) On(c redis.UniversalClient) *Store {
 	one := *s
 	one.c = c
@@ -73,7 +76,8 @@ func New(c redis.UniversalClient, gateway string) *Store {
 	return &Store{c: c, gateway: gateway, keys: redisdb.NewKeys(gateway)}
 }
 
-// asksOf returns when the gateway is first asked after a job of a route; the empty name is the gateway's own request.
+// asksOf returns when the first look-up is made for a job of a route. The empty name is the gateway's own
+// request.
 func asksOf(route string, own job.Asks, routes map[string]job.Asks) job.Asks {
 	if route == "" {
 		return own
@@ -81,17 +85,17 @@ func asksOf(route string, own job.Asks, routes map[string]job.Asks) job.Asks {
 	return routes[route]
 }
 
-// parkAsks is park.lua's answer on a job that is pending now.
+// parkAsks is park.lua's answer for a job that is now pending.
 const parkAsks = 2
 
-// Park is ParkOrAsk for a caller that does not want to know which it was.
+// Park is ParkOrAsk without the result.
 func (s *Store) Park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) error {
 	_, err := s.ParkOrAsk(ctx, a, e, reason)
 	return err
 }
 
-// ParkOrAsk ends an attempt in the store. Where look-ups are configured, a job that may have been charged is pending instead, and asked is true. Doing it twice
-// is the same as once; nothing happens if the record has moved on.
+// ParkOrAsk ends an attempt by parking the job. If look-ups are configured, a job that may have been charged
+// becomes pending instead, and asked is true. It is idempotent, and does nothing if the record has moved on.
 func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) (asked bool, err error) {
 	k := s.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
@@ -109,9 +113,9 @@ func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reas
 	return parked == parkAsks, err
 }
 
-// ParkUnreadable parks something in the queue that is not a job: its content is sealed like a payload. An id that no job could have, or that some
-// other job has, is replaced by one made from a digest of id and content. (Where the key has changed between two tries, the second one parks
-// it anew, under that id.)
+// ParkUnreadable parks a foreign task from the queue; its content is sealed like a payload. If no job could
+// have its id, or another job has it, the id is replaced by one made from a digest of id and content. (If the
+// key has changed between two tries, the second one parks it again, under that id.)
 func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, why string) error {
 	sum := sha256.Sum256(append([]byte(id), content...))
 	digest := s.box.Digest("", hex.EncodeToString(sum[:8]))
@@ -133,8 +137,8 @@ func (s *Store) ParkUnreadable(ctx context.Context, id string, content []byte, w
 	}
 }
 
-// Mark returns the moment just after the last parking: Filter.Until set to it means all that is parked by now, and
-// nothing that is parked later, whatever the clocks do.
+// Mark returns the time just after the last parking. As Filter.Until it selects everything parked by now, and
+// nothing parked later, whatever the clocks do.
 func (s *Store) Mark(ctx context.Context) (time.Time, error) {
 	us, err := s.c.HGet(ctx, s.keys.Counters(), "stamp").Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -143,8 +147,8 @@ func (s *Store) Mark(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(us + 1).UTC(), nil
 }
 
-// Discard takes parked jobs out for good, keeping their records for the dedupe window. It says of each whether it was
-// taken: one that is not parked as given any more is left alone. Keep chunks to a few hundred jobs.
+// Discard removes parked jobs for good, and keeps their records for the dedupe window. It reports for each
+// whether it was removed: a job no longer parked as given is skipped. Keep chunks to a few hundred jobs.
 func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
 	keys, args := []string{s.keys.Counters(), s.keys.Acts()}, []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace()}
 	for _, r := range jobs {
@@ -154,21 +158,22 @@ func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Dura
 	return taken(record.Discard.For(s.Feed).Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
 }
 
-// Resolve makes jobs in doubt done, since a person has found that they were charged, for whatever reason they are parked. It says of each whether
-// it was taken: one that is not parked any more in the generation given, or not in doubt, is left alone. reference is what the gateway calls the
-// payment; empty: nobody knows.
+// Resolve makes jobs in doubt done, because an operator found that they were charged, whatever the reason for
+// which they are parked. It reports for each whether it was resolved: a job is skipped if it is no longer
+// parked in the given generation, or not in doubt. reference is the gateway's name for the payment; empty:
+// unknown.
 func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration, reference string) ([]bool, error) {
 	return s.settle(ctx, settling{script: record.Resolve.For(s.Feed), name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
 		args: []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
 }
 
-// expire settles jobs in doubt whose time has passed as not charged: they stay, parked as expired.
+// expire settles expired jobs in doubt as not charged: they stay, parked as expired.
 func (s *Store) expire(ctx context.Context, jobs []job.Return) ([]bool, error) {
 	return s.settle(ctx, settling{script: record.Expire.For(s.Feed), name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
 		args: []any{s.NowMicros.Now(), s.actPlace()}}, jobs)
 }
 
-// settling is a script with the keys and arguments that it has before those of each job.
+// settling is a script with the keys and arguments that precede those of each job.
 type settling struct {
 	script *redisdb.Script
 	name   string

@@ -15,36 +15,37 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Act is one thing that a person did to dead letters.
+// Act is one action of an operator on dead letters, as an audit entry.
 type Act struct {
 	At  time.Time `json:"at"` // on Redis's clock
 	Who string    `json:"who"`
-	// Said is who he said that he is, where Who is the name of the token that he showed and he said something else. Via is how it is known that he is Who: token, by the
-	// token of that name; shared_token or no_token, by nothing but his word; redis, by his word, and he has Redis's password. Empty: it was written down before there was one.
+	// Said is the name that the operator gave, if it differs from Who, the name of the token used. Via is how
+	// Who is known: token, by the token of that name; shared_token or no_token, only by their word; redis, by
+	// their word and by having Redis's password. Empty: the entry is older than this field.
 	Said string `json:"said,omitempty"`
 	Via  string `json:"via,omitempty"`
 	What string `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
 	Why  string `json:"why,omitempty"`
-	// Asked is who asked for it, where another one had to approve it.
+	// Asked is who requested it, if it needed another person's approval.
 	Asked string `json:"asked_by,omitempty"`
-	// Request is the id of what was asked for, approved or rejected. Empty: nobody had to.
+	// Request is the id of the approved or rejected request. Empty: no approval was needed.
 	Request string `json:"request,omitempty"`
-	Filter  string `json:"filter"` // the flags that chose the jobs, and that said how; empty means all of the gateway
+	Filter  string `json:"filter"` // the flags that selected the jobs and the mode; empty means all of the gateway
 	Deed
-	// Ended is when it was over; nil while it is under way, and for ever if it was killed: Jobs is right then too, Amount and NoAmount may
-	// be a second behind.
+	// Ended is when it ended. It is nil while the act is in progress, and stays nil if it was killed: Jobs is
+	// right even then, but Amount and NoAmount may be a second behind.
 	Ended *time.Time `json:"ended"`
 }
 
-// Deed is how much an act did.
+// Deed is the extent of an act.
 type Deed struct {
-	job.Totals // of the jobs that it did it to
-	// Replaced is what the payloads were before; nil where none was replaced.
+	job.Totals // the jobs affected
+	// Replaced is the payloads before the act; nil if none was replaced.
 	Replaced *Exchange `json:"replaced,omitempty"`
 }
 
-// Entry is an act as it stands in the trail. It is there before its first job is touched, so that an act which is killed
-// has been written down too.
+// Entry is an act in the audit trail. It is written before the first job is touched, so that even an act that
+// is killed is recorded.
 type Entry struct {
 	store *Store
 	place int64 // from the start of the trail, which is never trimmed; -1 before it is written
@@ -55,7 +56,7 @@ type Entry struct {
 // Entry returns an entry that is not written yet.
 func (s *Store) Entry(a Act) *Entry { return &Entry{store: s, place: -1, act: a} }
 
-// Place is the act's place in the trail; empty before it is written.
+// Place returns the act's place in the trail; empty before it is written.
 func (e *Entry) Place() string {
 	if e.place < 0 {
 		return ""
@@ -63,7 +64,7 @@ func (e *Entry) Place() string {
 	return strconv.FormatInt(e.place, 10)
 }
 
-// Begin writes the act down, before anything is done.
+// Begin writes the entry, before anything is done.
 func (e *Entry) Begin(ctx context.Context) error {
 	e.begun = time.Now()
 	line, err := e.line()
@@ -81,7 +82,7 @@ func (e *Entry) Begin(ctx context.Context) error {
 	return nil
 }
 
-// Note writes down how much the act has done by now. An act that has not begun did nothing.
+// Note records how much the act has done by now. Before Begin it does nothing.
 func (e *Entry) Note(ctx context.Context, d Deed) error {
 	if e.place < 0 || d.Jobs == e.act.Jobs {
 		return nil
@@ -89,7 +90,7 @@ func (e *Entry) Note(ctx context.Context, d Deed) error {
 	return e.write(ctx, d)
 }
 
-// End writes down all that the act did, and that it is over.
+// End records everything that the act did, and its end.
 func (e *Entry) End(ctx context.Context, d Deed) error {
 	if e.place < 0 {
 		return nil
@@ -112,7 +113,7 @@ func (e *Entry) write(ctx context.Context, d Deed) error {
 		return err
 	}
 	if _, err := e.store.chained(ctx, e.place, line); err != nil {
-		e.act.Jobs = -1 // try again at the next call
+		e.act.Jobs = -1 // retry at the next call
 		return e.unwritten(err)
 	}
 	return nil
@@ -120,7 +121,7 @@ func (e *Entry) write(ctx context.Context, d Deed) error {
 
 func (e *Entry) line() ([]byte, error) { return json.Marshal(e.act.Clean()) }
 
-// Clean returns the act with the card numbers in what people typed masked: an entry is kept for ever.
+// Clean returns the act with card numbers in typed texts masked, because an entry is permanent.
 func (a Act) Clean() Act {
 	for _, text := range []*string{&a.Who, &a.Said, &a.Asked, &a.What, &a.Why, &a.Filter} {
 		*text = pan.MaskString(*text)
@@ -132,7 +133,8 @@ func (e *Entry) unwritten(err error) error {
 	return fmt.Errorf("write down who did what to the dead letters of %s: %w", e.store.gateway, err)
 }
 
-// Acts yields what people did to the gateway's dead letters, oldest first. It reads page by page: the trail is never trimmed.
+// Acts yields the acts on the gateway's dead letters, oldest first. It reads page by page, because the trail is
+// never trimmed.
 func (s *Store) Acts(ctx context.Context) iter.Seq2[Act, error] {
 	return func(yield func(Act, error) bool) {
 		counts, err := s.counted(ctx)
@@ -184,7 +186,7 @@ func (s *Store) LastActs(ctx context.Context, n int64) ([]Act, error) {
 	return acts, nil
 }
 
-// counted is how many jobs acts without an end have been done to, by their place.
+// counted is how many jobs acts without an end have affected, by their place.
 type counted map[string]string
 
 func (s *Store) counted(ctx context.Context) (counted, error) {
@@ -195,17 +197,17 @@ func (s *Store) counted(ctx context.Context) (counted, error) {
 	return all, nil
 }
 
-// correct gives an act without an end the count that the scripts kept: its own may be a second old.
+// correct gives an act without an end the count kept by the scripts: its own may be a second old.
 func (c counted) correct(a *Act, place int64) {
 	if n, err := strconv.ParseInt(c[strconv.FormatInt(place, 10)], 10, 64); err == nil && a.Ended == nil {
 		a.Jobs = max(a.Jobs, n)
 	}
 }
 
-// Damaged is what stands for What in an act that can't be read.
+// Damaged is the value of What in an entry that can't be parsed.
 const Damaged = "damaged"
 
-// parseAct reads one entry of the trail. One that somebody has damaged says so, so that the others are seen all the same.
+// parseAct parses one entry of the trail. A damaged entry is returned as such, so that the others stay visible.
 func (s *Store) parseAct(line string, place int64) Act {
 	var a Act
 	if err := json.Unmarshal([]byte(line), &a); err != nil {

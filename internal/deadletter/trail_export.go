@@ -16,21 +16,23 @@ import (
 	"spillway/internal/job"
 )
 
-// TrailLine is one line of an export of trails: all that VerifyFile needs to verify them without Redis.
+// TrailLine is one line of an export of audit trails: everything that VerifyFile needs without Redis.
 type TrailLine struct {
 	Gateway string `json:"gateway"`
 	Kind    string `json:"kind"` // link, entry or head; the head is the last line of its gateway
-	// N counts links and entries from 1. An entry that was brought up to date while it was exported comes again, and the later line holds. 0 for the head.
+	// N counts links and entries from 1. An entry that was updated during the export comes again, and the later
+	// line counts. 0 for the head.
 	N int64 `json:"n,omitempty"`
-	// Text is the line as it stands in Redis, byte by byte. Of the head: links, entries and hash, and empty where there is no chain.
+	// Text is the line exactly as stored in Redis. For the head it is the numbers of links and entries and the
+	// hash, and empty if there is no chain.
 	Text string `json:"text,omitempty"`
-	// Base64 stands for Text where that is not UTF-8: somebody has written into Redis.
+	// Base64 replaces Text if that is not UTF-8, because another program wrote to Redis.
 	Base64 []byte `json:"base64,omitempty"`
-	// SHA256 is the hash of the text: of a link, what the next link has as prev; of an entry, what its last link has as entry.
+	// SHA256 is the hash of the text: of a link, the next link's prev; of an entry, the last link's entry.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// The kinds of a TrailLine.
+// The values of TrailLine.Kind.
 const (
 	trailLink  = "link"
 	trailEntry = "entry"
@@ -55,7 +57,8 @@ func (l TrailLine) text() string {
 	return l.Text
 }
 
-// ExportTrail writes the trail with its chain, while others may add to it. It ends with the head. What each returns ends it.
+// ExportTrail calls each with every line of the trail and its chain, while others may add to it. The last line
+// is the head. An error of each ends it.
 func (s *Store) ExportTrail(ctx context.Context, each func(TrailLine) error) error {
 	var links, entries int64
 	for {
@@ -84,14 +87,15 @@ func (s *Store) ExportTrail(ctx context.Context, each func(TrailLine) error) err
 		links, entries = max(links, n), max(entries, length)
 		if now, _, _, err := s.ends(ctx); err != nil {
 			return err
-		} else if now == head { // nobody has written since, so each entry is the one that its last link has
+		} else if now == head { // no write since, so each entry matches its last link
 			return each(s.trailLine(trailHead, 0, head))
 		}
 	}
 }
 
-// ends reads the head as it stands, and then how many links and entries there are: there may be more than the head has, and never fewer. Who finds the same head
-// later knows that nobody wrote between. It is no transaction: a Redis that is full begins none.
+// ends reads the head, and then the numbers of links and entries, which may exceed those in the head but never
+// fall short of them. If the same head is found later, nothing was written in between. It uses no transaction,
+// because a full Redis begins none.
 func (s *Store) ends(ctx context.Context) (head string, links, entries int64, err error) {
 	var h *redis.StringCmd
 	var l, e *redis.IntCmd
@@ -108,7 +112,7 @@ func (s *Store) noTrail(err error) error {
 	return fmt.Errorf("read the trail of %s: %w", s.gateway, err)
 }
 
-// exportLinks writes links, and returns the places before known whose entries they are of, each once.
+// exportLinks exports links, and returns the places before known of their entries, each once.
 func (s *Store) exportLinks(ctx context.Context, from, to, known int64, each func(TrailLine) error) (again []int64, err error) {
 	err = s.exportList(ctx, s.keys.Journal(), trailLink, from, to, func(l TrailLine) error {
 		var link Link
@@ -135,11 +139,12 @@ func (s *Store) exportList(ctx context.Context, key, kind string, from, to int64
 	return nil
 }
 
-// mostTrailLine bounds a line of an export of trails, in bytes: an entry has a text of a person and the ids that he named.
+// mostTrailLine bounds a line of an export, in bytes: an entry contains a typed text and ids.
 const mostTrailLine = 64 << 20
 
-// VerifyFile verifies trails from an export, without Redis: as Verify does, and that nothing was cut off. known is as of Verify, for an export of one gateway. The error
-// says which line is none of an export.
+// VerifyFile verifies exported trails without Redis. It checks what Verify checks, and that nothing was cut
+// off. known is as for Verify, for an export of one gateway. An error names the line that does not belong to an
+// export.
 func VerifyFile(r io.Reader, known Head) (all []Verified, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, mostTrailLine)
@@ -173,7 +178,7 @@ func notExported(n int) error {
 	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("line %d is not a line of an export of trails", n), Hint: "write it with dispatcher trail export, and change nothing in it"}
 }
 
-// trailFile is the part of an export that is of one gateway.
+// trailFile is the part of an export for one gateway.
 type trailFile struct {
 	v       *Verified
 	c       chainCheck
@@ -187,7 +192,7 @@ func newTrailFile(gateway string, known Head) *trailFile {
 	return f
 }
 
-// read takes a line, and says whether it may stand there.
+// read takes a line, and reports whether it is valid at this place.
 func (f *trailFile) read(l TrailLine) bool {
 	switch {
 	case f.whole || l.Kind != trailHead && l.N == 0:
@@ -198,7 +203,7 @@ func (f *trailFile) read(l TrailLine) bool {
 		f.entries[l.N-1] = fixedForm(l.text())
 	case l.Kind == trailEntry && l.N == int64(len(f.entries))+1:
 		f.entries = append(f.entries, fixedForm(l.text()))
-	case l.Kind == trailEntry: // lines before it were taken out: the chain names them
+	case l.Kind == trailEntry: // lines before it were removed: the chain names them
 		f.entries = append(f.entries, fixedForm(l.text()))
 	case l.Kind == trailHead:
 		var err error
@@ -212,7 +217,7 @@ func (f *trailFile) read(l TrailLine) bool {
 	return true
 }
 
-// fixedForm is formOf without the line, of which there may be millions.
+// fixedForm is formOf without keeping the line, because there may be millions.
 func fixedForm(line string) form {
 	f := formOf(line)
 	begun := f.begun()
@@ -220,7 +225,7 @@ func fixedForm(line string) form {
 	return f
 }
 
-// closed appends what came of it. f may be nil.
+// closed appends the result. f may be nil.
 func (f *trailFile) closed(all []Verified) []Verified {
 	if f == nil {
 		return all

@@ -6,17 +6,18 @@ import (
 	"fmt"
 )
 
-// Verified is what came of verifying the trail.
+// Verified is the result of verifying a trail.
 type Verified struct {
 	Gateway string `json:"gateway"`
 	OK      bool   `json:"ok"`
 	Entries int64  `json:"entries"` // of the trail
-	// Before is how many of them were there before there was a chain, and Unchained how many the chain does not have yet: the last ones, which scripts have written.
+	// Before is how many of them are older than the chain. Unchained is how many have no link yet: the last
+	// ones, written by scripts.
 	Before    int64    `json:"before"`
 	Unchained int64    `json:"unchained"`
 	Head      Head     `json:"head"`
 	Faults    int64    `json:"faults"`
-	Findings  []string `json:"findings"` // the first of them
+	Findings  []string `json:"findings"` // the first ones
 }
 
 // mostFaults is how many faults are named.
@@ -28,11 +29,12 @@ func (v *Verified) fault(format string, args ...any) {
 	}
 }
 
-// verifyTries is how often the trail is read again because somebody has written meanwhile.
+// verifyTries is how often the trail is read again because someone wrote to it meanwhile.
 const verifyTries = 5
 
-// Verify checks the trail against its chain, and the chain against its own hashes. known is a head that somebody has written down before; the zero Head: none.
-// It names each link and entry that was changed, removed or put elsewhere. Entries and links count from 1 in what it says.
+// Verify checks the trail against its chain, and the chain against its own hashes. known is a head that was
+// recorded earlier; the zero Head: none. It names each link and entry that was changed, removed or moved. In
+// its findings, entries and links count from 1.
 func (s *Store) Verify(ctx context.Context, known Head) (v Verified, err error) {
 	for range verifyTries {
 		if v, err = s.verify(ctx, known); err != nil || v.OK {
@@ -82,17 +84,17 @@ func (s *Store) lines(ctx context.Context, key string, n int64, each func(at int
 	return nil
 }
 
-// chainCheck goes through a chain, and then through the trail.
+// chainCheck checks a chain, and then the trail.
 type chainCheck struct {
 	v        *Verified
 	known    Head
-	expected int64  // the number of the next link
+	expected int64  // number of the next link
 	hash     string // of the last link
-	torn     bool   // the last link does not have the hash of the one before it
+	torn     bool   // the last link lacks the hash of the one before it
 	last     map[int64]string
-	places   map[string]int64 // of entries, by their hashes
-	entries  int64            // that have a link
-	gone     int64            // entries that are missing before the present one
+	places   map[string]int64 // of entries, by hash
+	entries  int64            // with a link
+	gone     int64            // entries missing before the current one
 }
 
 func newChainCheck(v *Verified, known Head) chainCheck {
@@ -129,7 +131,7 @@ func (c *chainCheck) link(at int64, line string) {
 	}
 }
 
-// span names numbers that are missing.
+// span names a range of missing numbers.
 func span(what string, from, to int64) string {
 	if from == to {
 		return fmt.Sprintf("%s %d is missing", what, from)
@@ -154,10 +156,11 @@ func (c *chainCheck) end() {
 	c.entries = max(c.entries, h.Entries)
 }
 
-// form is an entry of the trail as it stands.
+// form is an entry of the trail in its forms.
 type form struct {
 	hash string
-	// begun returns the hash that it had when its act began; empty where the entry can't be read, or its act has not done anything yet.
+	// begun returns the hash that the entry had when its act began; empty if the entry can't be parsed, or its
+	// act has not done anything yet.
 	begun func() string
 }
 
@@ -177,7 +180,7 @@ func formOf(line string) form {
 	}}
 }
 
-// entry compares an entry of the trail with what its link has.
+// entry compares an entry of the trail with its link.
 func (c *chainCheck) entry(at int64, f form) {
 	place := at + c.gone
 	want, chained := c.last[place]
@@ -205,7 +208,7 @@ func (c *chainCheck) entry(at int64, f form) {
 	}
 }
 
-// missing looks for entries at the end.
+// missing finds entries missing at the end.
 func (c *chainCheck) missing() {
 	if have := c.v.Entries + c.gone; have < c.entries {
 		c.v.fault("%s at the end of the trail", span("entry", have+1, c.entries))

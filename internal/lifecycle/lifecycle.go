@@ -1,4 +1,5 @@
-// Package lifecycle starts the parts of a program in order and stops them in reverse: bounded, by name, safe twice.
+// Package lifecycle starts the parts of a program in order and stops them in reverse order. Each stop is
+// bounded, named in errors, and safe to repeat.
 package lifecycle
 
 import (
@@ -16,16 +17,18 @@ const DefaultStep = 10 * time.Second
 type Step struct {
 	// Name names the part in errors.
 	Name string
-	// Start begins the part and returns once it works; it must not block for the part's life. Nil means nothing to do.
+	// Start starts the part and returns once it works; it must not block for the part's life. Nil means nothing
+	// to do.
 	Start func(ctx context.Context) error
-	// Stop ends the part. Its context ends when Within is over or the stop is hurried; it should return soon after. Nil means
-	// nothing to do.
+	// Stop stops the part. Its context ends when Within has passed or the stop is hurried; Stop should return
+	// soon after. Nil means nothing to do.
 	Stop func(ctx context.Context) error
 	// Within bounds Stop. Zero means DefaultStep.
 	Within time.Duration
 }
 
-// Background returns a part that does its work in the background: run, which returns soon after its context ended. That is when the part is stopped.
+// Background returns a part that runs in the background. Its context ends when the part is stopped, and run
+// must return soon after.
 func Background(name string, run func(ctx context.Context)) Step {
 	ctx, halt := context.WithCancel(context.Background())
 	over := make(chan struct{})
@@ -47,7 +50,7 @@ func Background(name string, run func(ctx context.Context)) Step {
 	}
 }
 
-// Every returns a part that looks after something in the background: at its start, and each time that so long has passed since.
+// Every returns a part that calls look in the background: at its start, and then at intervals of d.
 func Every(name string, d time.Duration, look func(ctx context.Context)) Step {
 	return Background(name, func(ctx context.Context) {
 		again := time.NewTicker(d)
@@ -66,21 +69,21 @@ func Every(name string, d time.Duration, look func(ctx context.Context)) Step {
 type Group struct {
 	mu       sync.Mutex
 	steps    []Step
-	running  int // the first so many steps have started
+	running  int // this many of the first steps have started
 	stopping bool
 	stopOnce sync.Once
 	result   error
 }
 
-// Add appends a part: started after those before it, stopped before them. Add all parts before Start.
+// Add appends a part: it is started after those before it, and stopped before them. Add all parts before Start.
 func (g *Group) Add(s Step) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.steps = append(g.steps, s)
 }
 
-// Start starts the parts in order. When one fails, or ctx ends, or Stop is called meanwhile, it starts no more, stops those that
-// run, and says why.
+// Start starts the parts in order. If one fails, or ctx ends, or Stop is called meanwhile, it starts no more,
+// stops those that run, and returns the reason.
 func (g *Group) Start(ctx context.Context) error {
 	for {
 		step, more, err := g.next(ctx)
@@ -110,8 +113,8 @@ func (g *Group) next(ctx context.Context) (step Step, more bool, err error) {
 	return g.steps[g.running], true, nil
 }
 
-// begin counts the step as running before it is started, so that a Stop that comes meanwhile stops it too; one that failed to start
-// has nothing to stop.
+// begin counts the step as running before starting it, so that a concurrent Stop stops it, too. A step that
+// failed to start has nothing to stop.
 func (g *Group) begin(ctx context.Context, step Step) error {
 	if step.Start != nil {
 		if err := step.Start(ctx); err != nil {
@@ -128,9 +131,9 @@ func (g *Group) begin(ctx context.Context, step Step) error {
 	return nil
 }
 
-// Stop stops the parts that run, last one first, each within its own bound. One that does not end in time is named in the error and
-// left behind, and the next one is stopped. Cancelling ctx hurries: every bound is over at once. A second Stop waits for the first one
-// and returns its result.
+// Stop stops the running parts, last one first, each within its own bound. A part that does not end in time is
+// named in the error and left behind, and the next one is stopped. Cancelling ctx ends every bound at once. A
+// second Stop waits for the first one and returns its result.
 func (g *Group) Stop(ctx context.Context) error {
 	g.stopOnce.Do(func() {
 		g.mu.Lock()
@@ -146,7 +149,7 @@ func (g *Group) Stop(ctx context.Context) error {
 	return g.result
 }
 
-// leave is how long a Stop may take to notice that its context is over.
+// leave is how long a Stop may take to notice that its context has ended.
 const leave = 100 * time.Millisecond
 
 func end(ctx context.Context, step Step) error {
@@ -184,8 +187,8 @@ func named(step Step, err error) error {
 	return fmt.Errorf("stopping %s: %w", step.Name, err)
 }
 
-// Run starts the parts, waits until ctx ends or failed delivers an error (nil never does), and stops them. Its hurry context ends a
-// stop that takes too long for whoever asked: a second signal, say.
+// Run starts the parts, waits until ctx ends or failed delivers an error (nil never does), and stops them. The
+// end of hurry ends a stop that takes too long, for example on a second signal.
 func (g *Group) Run(ctx, hurry context.Context, failed <-chan error) error {
 	if err := g.Start(ctx); err != nil {
 		return err
