@@ -14,44 +14,46 @@ import (
 )
 
 const (
-	mostAnswered = 2000 // dead letters that Answers reads, and as many jobs in a back-off
-	mostAnswers  = 50   // kinds of answers that it tells apart
-	mostWords    = 90   // characters of what is shown of an answer
+	mostAnswered = 2000 // dead letters that Answers reads, and the same number of jobs in a back-off
+	mostAnswers  = 50   // kinds of answers told apart
+	mostWords    = 90   // characters shown of an answer
 )
 
-// unanswered are the reasons for which jobs are parked that no call has led to: the order for people has them last. So where the room ends among them, nothing is
-// missing but answers of before, to jobs that were called, waited out a back-off, and were put aside with the others.
+// unanswered are the reasons for which jobs are parked without a call. They are last in the order for people.
+// If the limit is reached among them, what is missing are only older answers, to jobs that were called, waited
+// for a back-off, and were then parked with the others.
 var unanswered = []job.Reason{job.Paused, job.Cancelled, job.Expired, job.Rejected}
 
 // errEnough ends a visit.
 var errEnough = errors.New("enough")
 
-// Answer is one kind of answer of a gateway: those with the same status and verdict, and the same first words.
+// Answer is one kind of answer of a gateway: same status, same verdict, and same first words.
 type Answer struct {
-	Status  int    `json:"status"` // 0 without an answer
+	Status  int    `json:"status"` // 0 if there was no answer
 	Verdict string `json:"verdict"`
-	// Says is its first words, or what went wrong on the way. Names and numbers of single payments are left out.
+	// Says is its first words, or the transport error, without names and numbers of single payments.
 	Says string `json:"says"`
 	Jobs int64  `json:"jobs"`
-	// Example is the id of a job that got it, the one that was called last.
+	// Example is the id of a job that got it: the one called last.
 	Example string `json:"example"`
-	// Last is when that one was called.
+	// Last is when that job was called.
 	Last time.Time `json:"last"`
 }
 
-// Answers is what a gateway last said of its jobs that are parked or wait out a back-off.
+// Answers is a gateway's last answers to jobs that are parked or wait for a back-off.
 type Answers struct {
 	Gateway string   `json:"gateway"`
-	List    []Answer `json:"answers"` // the most frequent first
-	// Looked is how many jobs were looked at. More says that there are others, which were not.
+	List    []Answer `json:"answers"` // most frequent first
+	// Looked is how many jobs were examined. More says that there are others.
 	Looked int  `json:"looked_at"`
 	More   bool `json:"more"`
-	// Others is how many of the jobs got an answer of a kind that there was no room for.
+	// Others is how many of the jobs got a kind of answer beyond the limit.
 	Others int64 `json:"others"`
 }
 
-// Answers counts the gateway's last answers to jobs that are not done, since a time, of all jobs or of one batch. It reads the records that there are, a few thousand of
-// them at most: those of dead letters, what needs a person first, and of jobs in a back-off. A job that was done since is no longer among them.
+// Answers counts the gateway's last answers since a time to jobs that are not done, for all jobs or one batch.
+// It reads at most a few thousand records: those of dead letters, in the order for people, and those of jobs in
+// a back-off. Jobs that are done by now are not included.
 func (g *Gateway) Answers(ctx context.Context, since time.Time, batch string) (Answers, error) {
 	sum := answerSum{Answers: Answers{Gateway: g.Name}, since: since, batch: batch, kinds: map[Answer]*Answer{}}
 	parked := &Selection{Desk: &Desk{Gateways: []*Gateway{g}}, Filter: deadletter.Filter{Batch: batch, Since: since, NoPayload: true, Limit: mostAnswered + 1}}
@@ -75,7 +77,7 @@ func (g *Gateway) Answers(ctx context.Context, since time.Time, batch string) (A
 	return sum.answers(), err
 }
 
-// answerSum counts answers in memory that does not grow with the jobs.
+// answerSum counts answers in bounded memory.
 type answerSum struct {
 	Answers
 	since time.Time
@@ -84,7 +86,7 @@ type answerSum struct {
 }
 
 func (s *answerSum) add(r job.Record) {
-	calls := r.Calls() // look-ups are none
+	calls := r.Calls() // look-ups don't count
 	if len(calls) == 0 || s.batch != "" && r.Job.Batch != s.batch {
 		return
 	}
@@ -120,10 +122,10 @@ func (s *answerSum) answers() Answers {
 	return s.Answers
 }
 
-// ofOne is what differs from payment to payment: words with digits, but for short numbers such as a status.
+// ofOne matches what differs between payments: words with digits, except short numbers such as a status.
 var ofOne = regexp.MustCompile(`[\w-]*\d[\w-]{3,}`)
 
-// firstWords is the beginning of an error, without what is of a single payment.
+// firstWords returns the beginning of an error, without what is specific to one payment.
 func firstWords(text string) string {
 	short := []rune(ofOne.ReplaceAllString(text, "…"))
 	if len(short) > mostWords {

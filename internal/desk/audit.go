@@ -10,7 +10,7 @@ import (
 	"spillway/internal/deadletter"
 )
 
-// Audit is how the books of a gateway stand: "audit -o json".
+// Audit is the result of auditing a gateway's records and totals: "audit -o json".
 type Audit struct {
 	Gateway   string           `json:"gateway"`
 	OK        bool             `json:"ok"`
@@ -31,7 +31,7 @@ type Audit struct {
 	Notes     []Finding        `json:"notes"`
 }
 
-// Finding is something that the books or a record have wrong, or that is remarkable.
+// Finding is something wrong or remarkable in a record or in the totals.
 type Finding struct {
 	ID   string      `json:"id"`
 	What audit.Wrong `json:"what"`
@@ -39,17 +39,18 @@ type Finding struct {
 	Hint string      `json:"hint,omitempty"`
 }
 
-// AuditOptions says how an audit goes.
+// AuditOptions configure an audit.
 type AuditOptions struct {
-	// Most is how many faults, and how many notes, are listed. All are counted.
+	// Most is the most faults, and the most notes, that are listed. All are counted.
 	Most int
-	// Repair writes the books of batches anew that differ from the records of their jobs, and what brakes count.
+	// Repair corrects the totals of batches that differ from their jobs' records, and what brakes count.
 	Repair bool
-	// Progress is told how many of the jobs that were accepted have been looked at. Nil is allowed.
+	// Progress is called with the number of jobs examined so far. It may be nil.
 	Progress func(looked int64)
 }
 
-// Audit checks that every job is in one place, that the books say so, and that the trail is what its chain says.
+// Audit checks that every job is in exactly one place, that the totals agree, and that the audit trail matches
+// its chain.
 func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 	began := time.Now()
 	a, err := audit.New(g.redis, g.Name, g.Books).Audit(ctx, audit.Params{Most: o.Most, Repair: o.Repair, Progress: o.Progress})
@@ -73,7 +74,7 @@ func (g *Gateway) Audit(ctx context.Context, o AuditOptions) (Audit, error) {
 	return v, nil
 }
 
-// VerifyTrail checks the trail by its chain.
+// VerifyTrail verifies the audit trail by its chain.
 func (g *Gateway) VerifyTrail(ctx context.Context) (deadletter.Verified, error) {
 	return g.Store.Verify(ctx, deadletter.Head{})
 }
@@ -86,7 +87,7 @@ func findings(list []audit.Finding) []Finding {
 	return all
 }
 
-// Order says in words whether the books are in order.
+// Order says in words whether everything is in order.
 func (a Audit) Order() string {
 	switch a.Faults {
 	case 0:

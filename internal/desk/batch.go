@@ -12,7 +12,7 @@ import (
 	"spillway/internal/record"
 )
 
-// Batch is how a batch stands: "batch -o json".
+// Batch is the state of a batch: "batch -o json".
 type Batch struct {
 	Batch string `json:"batch"`
 	job.Totals
@@ -20,18 +20,19 @@ type Batch struct {
 	ETASeconds *float64     `json:"eta_seconds"`
 	By         *time.Time   `json:"by,omitempty"`
 	MakesIt    *bool        `json:"makes_it,omitempty"`
-	// Late is by how many seconds it is late; 0 where it is not, or where nobody can say.
+	// Late is by how many seconds it is late; 0 if it is not, or if that is unknown.
 	Late     float64        `json:"late_seconds,omitempty"`
 	Gateways []BatchGateway `json:"gateways"`
-	// Unlisted is what there is of the batch at gateways that the configuration does not have.
+	// Unlisted is the parts of the batch at gateways that are not configured.
 	Unlisted []BatchElsewhere `json:"unlisted,omitempty"`
 
-	// fromNow is when the last job will have been called, if dispatchers begin now where none has ever been; negative when nobody can say.
+	// fromNow is when the last job will have been called if dispatchers start now at gateways that were never
+	// served; negative if unknown.
 	fromNow time.Duration
 	parts   []batchPart
 }
 
-// BatchGateway is one gateway's part of a batch.
+// BatchGateway is the part of a batch at one gateway.
 type BatchGateway struct {
 	Gateway    string       `json:"gateway"`
 	Jobs       int64        `json:"jobs"`
@@ -44,25 +45,25 @@ type BatchGateway struct {
 	Cancelled  *time.Time   `json:"cancelled_at"`
 	CancelWhy  string       `json:"cancel_why,omitempty"`
 	CancelBy   string       `json:"cancelled_by,omitempty"`
-	// StoppedItself says that nobody but the batch itself has paused it (batch_brake, enqueue --canary).
+	// StoppedItself says that the batch paused itself (batch_brake, enqueue --canary).
 	StoppedItself bool         `json:"stopped_itself,omitempty"`
 	Canary        *BatchCanary `json:"canary,omitempty"`
-	// Pending is the jobs of which the gateway is asked what became of them; nil if there are none.
+	// Pending is the jobs whose outcome is being looked up; nil if none.
 	Pending *BatchPending `json:"pending,omitempty"`
-	// Approval is what there is of approvals; nil where none was needed.
+	// Approval is the state of approvals; nil if none was needed.
 	Approval *BatchAwaits `json:"approval,omitempty"`
-	// GoOn is what lets it go on, if it is paused or waits for its first jobs, for a person.
+	// GoOn says, for a person, how to continue it, if it is paused or waits for its first jobs.
 	GoOn string `json:"go_on,omitempty"`
 }
 
-// BatchPending is the jobs of a batch of which the outcome is being asked for.
+// BatchPending is the jobs of a batch whose outcome is being looked up.
 type BatchPending struct {
 	Jobs int64 `json:"jobs"`
-	// Next is when the first of them is asked about next; nil if nobody can say.
+	// Next is when the first of the next look-ups is due; nil if unknown.
 	Next *time.Time `json:"next_lookup_at"`
 }
 
-// Text is "the gateway is asked what became of 3 jobs, next at TIME".
+// Text returns "the gateway is asked what became of 3 jobs, next at TIME".
 func (p BatchPending) Text() string {
 	text := "the gateway is asked what became of " + job.JobsText(p.Jobs)
 	if p.Next != nil {
@@ -71,11 +72,11 @@ func (p BatchPending) Text() string {
 	return text
 }
 
-// BatchCanary is the first jobs of a batch, which go ahead of the rest.
+// BatchCanary is the first jobs of a batch, which are sent before the rest.
 type BatchCanary struct {
 	First int64 `json:"first"`
 	Done  int64 `json:"done"`
-	// Waits says that the rest is not let in yet.
+	// Waits says that the rest is not admitted yet.
 	Waits bool `json:"waits"`
 }
 
@@ -86,13 +87,13 @@ type BatchPlace struct {
 	job.Totals
 }
 
-// waitsForRoom says that these jobs are parked and yet only wait.
+// waitsForRoom reports whether these jobs are parked but only wait for room.
 func (p BatchPlace) waitsForRoom() bool { return p.State == job.Parked && p.Reason == job.Rejected }
 
-// StateWords is the state for people.
+// StateWords returns the state for people.
 func (p BatchPlace) StateWords() string { return job.StateWords(p.State, p.Reason) }
 
-// ReasonWords is the reason for people; empty where the state says all.
+// ReasonWords returns the reason for people; empty if the state says everything.
 func (p BatchPlace) ReasonWords() string {
 	if p.waitsForRoom() {
 		return ""
@@ -100,14 +101,14 @@ func (p BatchPlace) ReasonWords() string {
 	return p.Reason.Words()
 }
 
-// ForPeople is the places in the order for people: what waits for room stands before what is done.
+// ForPeople returns the places in the order for people: jobs waiting for room precede those that are done.
 func ForPeople(places []BatchPlace) []BatchPlace {
 	sorted := slices.Clone(places)
 	slices.SortStableFunc(sorted, func(a, b BatchPlace) int { return cmp.Compare(a.rank(), b.rank()) })
 	return sorted
 }
 
-// rank puts what waits before what is done, and that before what is parked or over.
+// rank orders waiting jobs before done ones, and those before parked and finished ones.
 func (p BatchPlace) rank() int {
 	switch {
 	case p.State == job.Done:
@@ -118,13 +119,14 @@ func (p BatchPlace) rank() int {
 	return 0
 }
 
-// batchPart is what was seen of one gateway's part.
+// batchPart is the part of a batch at one gateway, as read.
 type batchPart struct {
 	*Gateway
 	dispatch.BatchGlance
 }
 
-// Batch returns how a batch stands at the gateways that know it. An error with the code not_found says that none does.
+// Batch returns the state of a batch at the gateways that know it. An error with code not_found says that none
+// does.
 func (d *Desk) Batch(ctx context.Context, name string) (*Batch, error) {
 	b := &Batch{Batch: name}
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (*dispatch.BatchGlance, error) {
@@ -176,7 +178,7 @@ func (b *Batch) view() {
 	b.ETASeconds = seconds(eta)
 }
 
-// later returns the later of two, and less than 0 if nobody knows one of them.
+// later returns the later of two times, or a negative one if either is unknown.
 func later(a, b time.Duration) time.Duration {
 	if a < 0 || b < 0 {
 		return -1
@@ -184,7 +186,7 @@ func later(a, b time.Duration) time.Duration {
 	return max(a, b)
 }
 
-// stopped says that the batch is paused or cancelled, since when, why and by whom.
+// stopped sets whether the batch is paused or cancelled, since when, why and by whom.
 func (v *BatchGateway) stopped(b record.Batch) {
 	v.StoppedItself = b.Braked
 	if c := b.Canary; c.Jobs > 0 {
@@ -198,7 +200,7 @@ func (v *BatchGateway) stopped(b record.Batch) {
 	}
 }
 
-// placesOf returns the places in the order of a job's way, and the sum of all.
+// placesOf returns the places in life-cycle order, and the sum of all.
 func placesOf(in map[record.Place]job.Totals) (list []BatchPlace, sum job.Totals) {
 	order := []record.Place{{State: job.Scheduled}, {State: job.Queued}, {State: job.InFlight}, {State: job.Retrying}, {State: job.Pending}, {State: job.Done}}
 	for _, r := range job.Reasons() {
@@ -214,7 +216,8 @@ func placesOf(in map[record.Place]job.Totals) (list []BatchPlace, sum job.Totals
 	return list, sum
 }
 
-// Judge fills in whether the batch makes it by a time. It returns by how much it is late; known is false where nobody can say.
+// Judge sets whether the batch will be finished by a time. It returns by how much it is late; known is false if
+// that can't be said.
 func (b *Batch) Judge(by time.Time) (late time.Duration, known bool) {
 	late = max(b.parts[0].Now.Add(b.fromNow).Sub(by), 0)
 	makes, utc := b.fromNow >= 0 && late == 0, by.UTC()
@@ -222,7 +225,7 @@ func (b *Batch) Judge(by time.Time) (late time.Duration, known bool) {
 	return late, b.fromNow >= 0
 }
 
-// Condition is what must be done for what Judge says: empty if nothing.
+// Condition returns what has to be done for Judge's result to hold; empty if nothing.
 func (b *Batch) Condition() string {
 	if b.ETASeconds == nil {
 		return ", if dispatchers begin now"
@@ -230,8 +233,8 @@ func (b *Batch) Condition() string {
 	return ""
 }
 
-// WhyNoETA says at which gateways nobody can say when the batch's jobs will have been called, and why.
-// Of the gateways with the same reason it names three.
+// WhyNoETA says at which gateways the batch's ETA is unknown, and why. Of the gateways with the same reason it
+// names three.
 func (b *Batch) WhyNoETA() string {
 	var reasons []string
 	at := map[string][]string{}

@@ -15,31 +15,31 @@ import (
 	"spillway/internal/record"
 )
 
-// BatchAction is what an operator does to a batch. There are PauseBatch, ResumeBatch and CancelBatch.
+// BatchAction is an operator's action on a batch: PauseBatch, ResumeBatch, CancelBatch or RejectBatch.
 type BatchAction struct {
 	Verb, Past string
-	// would says which of a batch's jobs it would touch.
+	// would returns which of a batch's jobs it would affect.
 	would func(record.Batch) job.Totals
-	// leaves says that it leaves pending jobs as they are, which were to be stopped with the others.
+	// leaves says that it does not affect pending jobs.
 	leaves bool
 	// parks is the reason for which it parks jobs; empty if it parks none.
 	parks job.Reason
 	run   func(ctx context.Context, g *Gateway, books *ledger.Books, what batchOrder) error
 }
 
-// batchOrder is one act upon a batch.
+// batchOrder is one act on a batch.
 type batchOrder struct {
 	batch string
 	by    By
 	did   func(ledger.Shelved) error
 }
 
-// comeBack is how long after a gateway's time-out CancelBatch waits for calls under way.
+// comeBack is how much longer than a gateway's timeout CancelBatch waits for calls in flight.
 const comeBack = 5 * time.Second
 
-// The actions upon batches.
+// The actions on batches.
 var (
-	// PauseBatch parks the jobs of a batch that wait.
+	// PauseBatch parks the waiting jobs of a batch.
 	PauseBatch = BatchAction{Verb: "pause", Past: "paused", would: unsent, leaves: true, parks: job.Paused,
 		run: func(ctx context.Context, _ *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.PauseBatch(ctx, o.batch, o.by.Who, o.by.Why, o.did)
@@ -49,14 +49,14 @@ var (
 		run: func(ctx context.Context, _ *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.ResumeBatch(ctx, o.batch, o.did)
 		}}
-	// CancelBatch parks all that is not sent yet, and waits for the calls under way.
+	// CancelBatch parks all unsent jobs, and waits for the calls in flight.
 	CancelBatch = BatchAction{Verb: "cancel", Past: "cancelled", would: uncalled, leaves: true, parks: job.Cancelled,
 		run: func(ctx context.Context, g *Gateway, books *ledger.Books, o batchOrder) error {
 			return books.CancelBatch(ctx, o.batch, o.by.Who, o.by.Why, g.Request.Timeout+comeBack, o.did)
 		}}
 )
 
-// unsent are the jobs that wait for their call, or for an approval.
+// unsent returns the jobs that wait for their call or for approval.
 func unsent(b record.Batch) job.Totals {
 	return b.Sum(func(p record.Place) bool {
 		switch p.State {
@@ -67,32 +67,34 @@ func unsent(b record.Batch) job.Totals {
 	})
 }
 
-// uncalled are those and what a pause has parked.
+// uncalled returns these jobs and those that a pause has parked.
 func uncalled(b record.Batch) job.Totals {
 	s := unsent(b)
 	s.Add(shelved(b))
 	return s
 }
 
-// shelved are the jobs that a pause has parked.
+// shelved returns the jobs that a pause has parked.
 func shelved(b record.Batch) job.Totals {
 	return b.Sum(func(p record.Place) bool { return p == record.Place{State: job.Parked, Reason: job.Paused} })
 }
 
-// BatchDeed is what an action did to one gateway's part of a batch, or would do.
+// BatchDeed is the effect of an action on one gateway's part of a batch, done or planned.
 type BatchDeed struct {
 	Gateway string `json:"gateway"`
 	job.Totals
-	// Doubt is those of the jobs that may have been charged, and are parked as unknown_outcome; nil if none is.
+	// Doubt is those of the jobs that may have been charged and are parked as unknown_outcome; nil if none.
 	Doubt *job.Totals `json:"unknown_outcome,omitempty"`
-	// Pending is all jobs of the batch that are pending then, since they may have been charged: a pause and a cancel leave them. nil if none is, and for a resume.
+	// Pending is all jobs of the batch that are pending afterwards, because they may have been charged: a pause
+	// and a cancel leave them alone. nil if none, and for a resume.
 	Pending *job.Totals `json:"pending,omitempty"`
-	// InAll is all jobs of the batch that stand parked as paused, or cancelled, by now; nil if these are the ones above, and for a resume. There are more
-	// where dispatchers came to some of the jobs first and parked them, and where an earlier act has parked some.
+	// InAll is all jobs of the batch now parked as paused or cancelled; nil if these are the ones above, and
+	// for a resume. There are more if dispatchers parked some first, or if an earlier act did.
 	InAll *job.Totals `json:"in_all,omitempty"`
 }
 
-// deed is what an action came to with the batch as it stands. Where the gateway can be asked, what is in doubt is pending.
+// deed returns the effect of an action, given the batch afterwards. If look-ups are configured, jobs in doubt
+// are pending.
 func (part batchPart) deed(a BatchAction, s ledger.Shelved, now record.Batch) BatchDeed {
 	d := BatchDeed{Gateway: part.Name, Totals: s.Totals}
 	if s.Doubt.Jobs > 0 && part.Lookup.For(false) == nil {
@@ -107,18 +109,18 @@ func (part batchPart) deed(a BatchAction, s ledger.Shelved, now record.Batch) Ba
 	return d
 }
 
-// Would says what an action would do to the batch, for each gateway that knows it.
+// Would returns what an action would do, for each gateway that knows the batch.
 func (b *Batch) Would(a BatchAction) []BatchDeed {
 	deeds := make([]BatchDeed, len(b.parts))
 	for i, part := range b.parts {
 		deeds[i] = part.deed(a, ledger.Shelved{Totals: a.would(part.BatchGlance.Batch)}, part.BatchGlance.Batch)
-		deeds[i].InAll = nil // nothing was done yet
+		deeds[i].InAll = nil // nothing is done yet
 	}
 	return deeds
 }
 
-// Do acts at all gateways at once, so that none goes on calling while another waits for its calls under way. It tells did, from several goroutines, how
-// many jobs each step changed.
+// Do acts at all gateways concurrently, so that none continues to call while another waits for its calls in
+// flight. It calls did, from several goroutines, with the number of jobs that each step changed.
 func (b *Batch) Do(ctx context.Context, a BatchAction, by By, did func(jobs int64)) ([]BatchDeed, error) {
 	deeds, errs := make([]BatchDeed, len(b.parts)), make([]error, len(b.parts))
 	var all sync.WaitGroup
@@ -134,7 +136,7 @@ func (b *Batch) Do(ctx context.Context, a BatchAction, by By, did func(jobs int6
 	return deeds, nil
 }
 
-// do writes the act down before the first job, after each step, and at the end.
+// do records the act in the audit trail before the first job, after each step, and at the end.
 func (part batchPart) do(ctx context.Context, a BatchAction, o batchOrder, did func(jobs int64)) (BatchDeed, error) {
 	now, err := part.Books.Look(ctx)
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 	"spillway/internal/record"
 )
 
-// BatchAwaits is what there is of approvals of a batch at one gateway.
+// BatchAwaits is the state of a batch's approvals at one gateway.
 type BatchAwaits struct {
-	// Since is since when it waits for one, and Why why; nil if it does not.
+	// Since is since when it awaits approval, and Why the reason; nil if it does not.
 	Since *time.Time `json:"awaiting_since"`
 	Why   string     `json:"awaiting_why,omitempty"`
-	// Brought is who brought its jobs in since approvals were configured.
+	// Brought is who submitted its jobs since approvals were configured.
 	Brought []record.Brought `json:"brought_in_by,omitempty"`
-	// Approved is when it was approved last, by whom and why; nil if it never was.
+	// Approved is when it was last approved, with By and reason; nil if never.
 	Approved    *time.Time `json:"approved_at"`
 	By          string     `json:"approved_by,omitempty"`
 	ApprovalWhy string     `json:"approval_why,omitempty"`
 }
 
-// awaitsOf returns it; nil if there is nothing to say.
+// awaitsOf returns the state of approvals; nil if there is nothing to say.
 func awaitsOf(a record.Awaits) *BatchAwaits {
 	if a.Since.IsZero() && a.Approved.IsZero() {
 		return nil
@@ -35,10 +35,10 @@ func awaitsOf(a record.Awaits) *BatchAwaits {
 	return &BatchAwaits{Since: when(a.Since), Why: a.Why, Brought: a.Brought, Approved: when(a.Approved), By: a.By, ApprovalWhy: a.ApprovalWhy}
 }
 
-// Waits says that the batch waits for an approval.
+// Waits reports whether the batch awaits approval.
 func (a *BatchAwaits) Waits() bool { return a != nil && a.Since != nil }
 
-// BroughtText names who brought the jobs in.
+// BroughtText names who submitted the jobs.
 func (a *BatchAwaits) BroughtText() (text string) {
 	for _, b := range a.Brought {
 		text += fmt.Sprintf(", %s of %s (%s)", job.JobsText(b.Jobs), cmp.Or(b.Name, "nobody known"), b.Via)
@@ -49,35 +49,36 @@ func (a *BatchAwaits) BroughtText() (text string) {
 	return text[2:]
 }
 
-// BatchApproval is what an approver is shown of a batch that awaits an approval at one gateway.
+// BatchApproval is what an approver is shown of a batch that awaits approval at one gateway.
 type BatchApproval struct {
 	Gateway string `json:"gateway"`
 	BatchAwaits
-	// Totals is the whole batch, Waiting what an approval lets go, and Called what was called before it was too large, or is over otherwise.
+	// Totals is the whole batch. Waiting is what an approval would release. Called is what was called before
+	// the batch became too large, or is over for another reason.
 	job.Totals
 	Waiting job.Totals `json:"waiting"`
 	Called  job.Totals `json:"called"`
-	// Largest are the jobs with the most money, the most first.
+	// Largest are the jobs with the largest amounts, largest first.
 	Largest []LargeJob `json:"largest"`
-	// Repeats is the batch before it that it is most like; nil if there is none.
+	// Repeats is the earlier batch most similar to it; nil if there is none.
 	Repeats *Repeats `json:"repeats,omitempty"`
-	// Looked is how many jobs were looked at for the two; fewer than the batch has where it is very large.
+	// Looked is how many jobs were examined for the two fields above; fewer than all for a very large batch.
 	Looked int64 `json:"jobs_looked_at"`
-	// Released is the jobs that the approval let go.
+	// Released is the jobs that the approval released.
 	Released job.Totals `json:"released"`
 
 	shown  string
 	prints prints
 }
 
-// LargeJob is a job with much money.
+// LargeJob is a job with a large amount.
 type LargeJob struct {
 	ID       string `json:"id"`
 	Minor    string `json:"minor"` // in minor units
 	Currency string `json:"currency"`
 }
 
-// Money is its money for people.
+// Money returns its money for people.
 func (j LargeJob) Money() string {
 	minor, _ := new(big.Int).SetString(j.Minor, 10)
 	return job.Money{Minor: minor, Currency: j.Currency}.String()
@@ -86,7 +87,8 @@ func (j LargeJob) Money() string {
 // mostLarge is how many of them are shown.
 const mostLarge = 5
 
-// Approval returns what an approver is to see of the batch, for each gateway at which it awaits one. An error with the code failed says that it awaits none.
+// Approval returns what an approver is shown, for each gateway at which the batch awaits approval. An error
+// with code failed says that it awaits none.
 func (b *Batch) Approval(ctx context.Context) (all []BatchApproval, err error) {
 	for _, part := range b.parts {
 		if part.Awaits.Since.IsZero() {
@@ -118,12 +120,12 @@ func (part batchPart) approval(ctx context.Context, name string) (BatchApproval,
 	return a, err
 }
 
-// approver is who approves something.
+// approver returns who approves or rejects something.
 func (b By) approver() ledger.Approver {
 	return ledger.Approver{Who: b.Who, Person: b.Person, Why: b.Why}
 }
 
-// NeedsName returns an error with the code usage unless it is known who somebody is: anything else could be typed.
+// NeedsName returns an error with code usage unless the user is identified: any other name could be typed.
 func (b By) NeedsName(act string) error {
 	if b.Known() {
 		return nil
@@ -131,7 +133,8 @@ func (b By) NeedsName(act string) error {
 	return usage("use --server with $DISPATCHER_TOKEN, or the console: a token with a name and the role approver, or a login", "nobody knows who you are, and %s needs a name that is known", act)
 }
 
-// Approve lets the batch go on at the gateways at which it awaits an approval, as it was shown, by gateway. It tells did of each step how many jobs go in again.
+// Approve releases the batch, in the state that was shown, at the gateways at which it awaits approval. shown
+// is by gateway. It calls did with the number of jobs that each step admits again.
 func (b *Batch) Approve(ctx context.Context, by By, shown map[string]string, did func(jobs int64)) ([]BatchApproval, error) {
 	if err := by.NeedsName("an approval"); err != nil {
 		return nil, err
@@ -155,7 +158,7 @@ func (b *Batch) Approve(ctx context.Context, by By, shown map[string]string, did
 	return all, nil
 }
 
-// approve writes the act down before it is done, and at the end: also one that is refused.
+// approve records the act in the audit trail before it is done, and at the end, even if it is refused.
 func (part batchPart) approve(ctx context.Context, name string, by By, a BatchApproval, did func(jobs int64)) (BatchApproval, error) {
 	now, err := part.Books.Look(ctx)
 	if err != nil {
@@ -178,12 +181,12 @@ func (part batchPart) approve(ctx context.Context, name string, by By, a BatchAp
 	return a, cmp.Or(err, entry.End(last, deed()))
 }
 
-// RejectBatch cancels a batch that awaits an approval: nothing more of it is sent.
+// RejectBatch cancels a batch that awaits approval: nothing more of it is sent.
 var RejectBatch = BatchAction{Verb: "reject", Past: "rejected", would: uncalled, leaves: true, parks: job.Cancelled,
 	run: func(ctx context.Context, g *Gateway, books *ledger.Books, o batchOrder) error {
 		now, _, err := books.Batch(ctx, o.batch)
 		if err != nil || now.Awaits.Since.IsZero() {
-			return err // it awaits none here
+			return err // it awaits no approval here
 		}
 		return CancelBatch.run(ctx, g, books, o)
 	}}

@@ -9,19 +9,20 @@ import (
 	"spillway/internal/job"
 )
 
-// BatchState is how a batch stands as a whole.
+// BatchState is the state of a batch as a whole.
 type BatchState string
 
 // The states of a batch.
 const (
-	BatchActive    BatchState = "active"            // something is left of it
-	BatchPaused    BatchState = "paused"            // at one gateway at least
-	BatchAwaiting  BatchState = "awaiting_approval" // at one gateway at least, and neither paused nor cancelled
-	BatchCancelled BatchState = "cancelled"         // at one gateway at least, and paused at none
-	BatchOver      BatchState = "over"              // each of its jobs is done or discarded
+	BatchActive    BatchState = "active"            // some jobs are left
+	BatchPaused    BatchState = "paused"            // at one or more gateways
+	BatchAwaiting  BatchState = "awaiting_approval" // at one or more gateways; neither paused nor cancelled
+	BatchCancelled BatchState = "cancelled"         // at one or more gateways; paused at none
+	BatchOver      BatchState = "over"              // all jobs are done or discarded
 )
 
-// BatchRow is one batch at a glance: a line of "batch list -o json". Each of its jobs is counted in one of Done, Waiting, NeedsPerson and Other.
+// BatchRow summarizes one batch: a line of "batch list -o json". Each job is counted in one of Done, Waiting,
+// NeedsPerson and Other.
 type BatchRow struct {
 	Batch      string     `json:"batch"`
 	State      BatchState `json:"state"`
@@ -46,10 +47,10 @@ type BatchRow struct {
 	Cursor    string     `json:"cursor"`
 }
 
-// Row is the batch as lists show it, but for its place in them.
+// Row returns the batch as shown in lists, without its position there.
 func (b *Batch) Row() BatchRow { return b.row(listedBatch{name: b.Batch}) }
 
-// row is the batch as lists show it.
+// row returns the batch as shown in lists.
 func (b *Batch) row(l listedBatch) BatchRow {
 	r := BatchRow{Batch: b.Batch, State: BatchActive, FirstJobAt: l.first, Totals: b.Totals, States: b.States, ETASeconds: b.ETASeconds, ETAWhy: b.WhyNoETA(), Cursor: l.cursor()}
 	for _, g := range b.Gateways {
@@ -72,7 +73,8 @@ func (b *Batch) row(l listedBatch) BatchRow {
 	return r
 }
 
-// stopped says where the batch is paused, or else cancelled, and as the first of these gateways has it, since when, why and by whom.
+// stopped sets where the batch is paused, or else cancelled, and for the first of these gateways, since when,
+// why and by whom.
 func (b *Batch) stopped(r *BatchRow) {
 	paused := slices.ContainsFunc(b.Gateways, func(g BatchGateway) bool { return g.PausedAt != nil })
 	for _, g := range b.Gateways {
@@ -103,7 +105,7 @@ func (r *BatchRow) sumOf(p BatchPlace) *job.Totals {
 	return &r.Other
 }
 
-// NeedsPerson says that the jobs stay there until a person decides.
+// NeedsPerson reports whether the jobs stay there until an operator decides.
 func (p BatchPlace) NeedsPerson() bool {
 	switch p.Reason {
 	case job.UnknownOutcome, job.Refused, job.Exhausted:
@@ -112,7 +114,7 @@ func (p BatchPlace) NeedsPerson() bool {
 	return false
 }
 
-// Word names the place in a word or a few: a job that is parked as rejected waits for room.
+// Word returns a short name of the place: a job parked as rejected waits for room.
 func (p BatchPlace) Word() string {
 	switch {
 	case p.State != job.Parked:
@@ -123,7 +125,7 @@ func (p BatchPlace) Word() string {
 	return strings.ReplaceAll(string(p.Reason), "_", " ")
 }
 
-// left is how many jobs are neither over nor parked because their batch was cancelled.
+// left returns how many jobs are neither over nor parked because their batch was cancelled.
 func (r BatchRow) left() (jobs int64) {
 	for _, p := range r.States {
 		cancelled := p.State == job.Parked && p.Reason == job.Cancelled && r.Cancelled != nil
@@ -134,7 +136,7 @@ func (r BatchRow) left() (jobs int64) {
 	return jobs
 }
 
-// Where says where the jobs are that are not done, what needs a person first: "2 refused, 20 queued".
+// Where says where the unfinished jobs are, those that need an operator first: "2 refused, 20 queued".
 func (r BatchRow) Where() string {
 	var first, rest []string
 	for _, p := range r.States {
@@ -150,10 +152,10 @@ func (r BatchRow) Where() string {
 	return strings.Join(append(first, rest...), ", ")
 }
 
-// mostGateways is how many gateways a text names.
+// mostGateways is the most gateways that a text names.
 const mostGateways = 3
 
-// GatewaysText names the batch's gateways, or says how many they are.
+// GatewaysText names the batch's gateways, or counts them.
 func (r BatchRow) GatewaysText() string { return gatewaysText(r.Gateways) }
 
 func gatewaysText(names []string) string {
@@ -163,7 +165,8 @@ func gatewaysText(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Stopped says by whom and why the batch is paused or cancelled, and where, if not at all of its gateways; empty if it is not.
+// Stopped says by whom and why the batch is paused or cancelled, and where, unless at all of its gateways;
+// empty if it is not.
 func (r BatchRow) Stopped() string {
 	if len(r.StoppedAt) == 0 {
 		return ""

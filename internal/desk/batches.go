@@ -15,25 +15,26 @@ import (
 	"spillway/internal/record"
 )
 
-// BatchQuery says which batches are listed.
+// BatchQuery says which batches to list.
 type BatchQuery struct {
-	Limit  int    // at most so many; 0 means all
-	After  string // the cursor of a batch: those behind it
-	Active bool   // only those of which something is left
+	Limit  int    // at most this many; 0 means all
+	After  string // cursor of a batch: list those after it
+	Active bool   // only those with jobs left
 }
 
 // batchesAtOnce is how many batches are read together.
 const batchesAtOnce = 100
 
-// listedBatch is a batch that is to be read.
+// listedBatch is a batch to be read.
 type listedBatch struct {
 	name  string
 	first time.Time
-	at    []*Gateway // that know it, in the order of the desk
+	at    []*Gateway // gateways that know it, in the order of the desk
 }
 
-// Batches yields the batches of the desk's gateways, summed over them, newest first by when their first jobs were accepted. It reads the names of all batches, the books
-// of those that it yields, and no job. An error with the code usage says that the cursor is none.
+// Batches yields the batches of the desk's gateways, summed over gateways, in the order in which their first
+// jobs were accepted, newest first. It reads the names of all batches and the totals of those that it yields,
+// but no jobs. An error with code usage says that the cursor is invalid.
 func (d *Desk) Batches(ctx context.Context, q BatchQuery) iter.Seq2[BatchRow, error] {
 	return func(yield func(BatchRow, error) bool) {
 		all, err := d.listBatches(ctx, q.After)
@@ -63,7 +64,7 @@ func (d *Desk) Batches(ctx context.Context, q BatchQuery) iter.Seq2[BatchRow, er
 	}
 }
 
-// listBatches returns the batches behind a cursor, newest first.
+// listBatches returns the batches after a cursor, newest first.
 func (d *Desk) listBatches(ctx context.Context, after string) ([]listedBatch, error) {
 	from, err := parseBatchCursor(after)
 	if err != nil {
@@ -121,7 +122,7 @@ func parseBatchCursor(text string) (b listedBatch, err error) {
 	return listedBatch{name: name, first: record.Moment(us)}, nil
 }
 
-// readBatches reads the books of some batches, and leaves out those whose books are gone.
+// readBatches reads the totals of some batches, and leaves out expired ones.
 func readBatches(ctx context.Context, some []listedBatch, looks *batchLooks) ([]BatchRow, error) {
 	var asked []ledger.BatchOf
 	for _, b := range some {
@@ -159,21 +160,21 @@ func readBatches(ctx context.Context, some []listedBatch, looks *batchLooks) ([]
 }
 
 const (
-	// mostLooked is how many gateways a list of batches looks at for their ETA: each look takes a few round trips.
+	// mostLooked is how many gateways a list reads for ETAs: each takes a few round trips.
 	mostLooked = 50
-	// looksAtOnce is how many of them are looked at side by side.
+	// looksAtOnce is how many of them are read concurrently.
 	looksAtOnce = 8
 )
 
 // unlooked is why a list has no ETA for a batch.
 const unlooked = "more gateways have waiting jobs than a list looks at: ask for the batch alone"
 
-// batchLooks looks once at each gateway at which jobs of the listed batches wait.
+// batchLooks reads each gateway with waiting jobs of the listed batches once.
 type batchLooks struct {
 	at map[*Gateway]*dispatch.BatchLooker
 }
 
-// look looks at the gateways whose ETA the books of some batches do not tell.
+// look reads the gateways needed for the ETAs of some batches.
 func (l *batchLooks) look(ctx context.Context, some []listedBatch, books []record.Batch) error {
 	if l.at == nil {
 		l.at = map[*Gateway]*dispatch.BatchLooker{}

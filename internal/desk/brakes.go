@@ -10,42 +10,45 @@ import (
 	"spillway/internal/ledger"
 )
 
-// MostLift is the longest time for which brakes are lifted at once.
+// MostLift is the longest time for which brakes can be lifted.
 const MostLift = 7 * job.Day
 
-// Brakes is how a gateway's brakes of money stand: "brake show -o json".
+// Brakes is the state of a gateway's money brakes: "brake show -o json".
 type Brakes struct {
 	Gateway string       `json:"gateway"`
 	Limits  []BrakeLimit `json:"limits"`
-	// Single is the most that one call may take, as the file has it, one for each currency.
+	// Single is the most that one call may move, as configured, one for each currency.
 	Single []string `json:"single"`
-	// RefuseUnknown says that no call is made whose money can't be read, or whose currency no brake names.
+	// RefuseUnknown says that jobs are not called if their money can't be read or no brake names their
+	// currency.
 	RefuseUnknown bool `json:"refuse_unknown"`
-	// WaitsSince is since when a job waits for room, and WaitsUntil when there is room at the latest; nil if none waits. Why names the brake.
+	// WaitsSince is since when a job waits for room, and WaitsUntil is when there is room at the latest; nil if
+	// none waits. Why names the brake.
 	WaitsSince *time.Time `json:"waits_since,omitempty"`
 	WaitsUntil *time.Time `json:"waits_until,omitempty"`
 	Why        string     `json:"why,omitempty"`
-	// LiftedUntil is until when no limit keeps a call back; nil if they are in force. LiftedBy did it at LiftedAt, for LiftedWhy.
+	// LiftedUntil is until when no limit stops a call; nil if the limits apply. LiftedBy, LiftedAt and
+	// LiftedWhy say who did it, when and why.
 	LiftedUntil *time.Time `json:"lifted_until,omitempty"`
 	LiftedAt    *time.Time `json:"lifted_at,omitempty"`
 	LiftedBy    string     `json:"lifted_by,omitempty"`
 	LiftedWhy   string     `json:"lifted_why,omitempty"`
-	// Request is a lift that was asked for and that a second person has to approve; nil if none has to.
+	// Request is a requested lift that needs a second person's approval; nil if none.
 	Request *Request `json:"request,omitempty"`
 }
 
-// BrakeLimit is how one limit of money stands. Amounts are in minor units.
+// BrakeLimit is the state of one money limit. Amounts are in minor units.
 type BrakeLimit struct {
-	Limit    string `json:"limit"` // as the file has it
+	Limit    string `json:"limit"` // as configured
 	Currency string `json:"currency"`
 	Most     int64  `json:"most"`
-	// Called is what counts in the window now. It may be above Most after a lift, or where the file had more.
+	// Called is what counts in the window now. It may exceed Most after a lift, or after Most was lowered.
 	Called int64 `json:"called"`
-	// UnknownUntil is until when nobody knows what was called, since Redis lost it; nil if that is known.
+	// UnknownUntil is until when the money called is unknown, because Redis lost it; nil if it is known.
 	UnknownUntil *time.Time `json:"unknown_until,omitempty"`
 }
 
-// Brakes returns how the gateway's brakes stand. A gateway without any has no limits and no single.
+// Brakes returns the state of the gateway's brakes. A gateway without brakes has no limits and no single.
 func (g *Gateway) Brakes(ctx context.Context) (Brakes, error) {
 	is := g.Gateway.Brakes
 	v := Brakes{Gateway: g.Name, Limits: make([]BrakeLimit, len(is.Limits)), Single: make([]string, len(is.Single)), RefuseUnknown: is.RefuseUnknown}
@@ -64,9 +67,11 @@ func (g *Gateway) Brakes(ctx context.Context) (Brakes, error) {
 	return v, nil
 }
 
-// LiftBrakes lets calls go that no limit of money has room for, for d from now on, at most MostLift; zero has the limits be in force at once. What is called meanwhile counts.
-// lost says that somebody has asked the gateway what was called before Redis lost data: limits do not wait for that any more. An error with the code usage says that d or
-// the reason is wrong, or that the gateway has no limit of money. Where a second person has to approve it, it is asked for, and the error is an Awaits.
+// LiftBrakes allows calls for which no money limit has room, for d from now on, at most MostLift. Zero ends
+// that at once. Such calls still count. lost says that someone has asked the gateway what was called before
+// Redis lost data, so that limits no longer wait for that. An error with code usage says that d or the reason
+// is invalid, or that the gateway has no money limit. If a second person has to approve it, LiftBrakes stores a
+// request and returns an Awaits.
 func (g *Gateway) LiftBrakes(ctx context.Context, by By, d time.Duration, lost bool) error {
 	if len(g.Gateway.Brakes.Limits) == 0 {
 		return usage("brakes with a limit are in the configuration: dispatcher brake show", "the gateway %s has no limit of money", g.Name)
@@ -74,13 +79,13 @@ func (g *Gateway) LiftBrakes(ctx context.Context, by By, d time.Duration, lost b
 	if d < 0 || d > MostLift {
 		return usage("give at most "+job.FormatDuration(MostLift)+", or 0 to have them be in force at once", "brakes can't be lifted for %s", job.FormatDuration(d))
 	}
-	if g.Approval.BrakeLift && (d > 0 || lost) { // to have them be in force again needs nobody's yes
+	if g.Approval.BrakeLift && (d > 0 || lost) { // ending a lift needs no approval
 		return g.ask(ctx, by, order{What: liftText(d, lost), For: d, Lost: lost})
 	}
 	return g.lift(ctx, by, ledger.Lift{For: d, Lost: lost}, nil)
 }
 
-// lift does it. What was approved is noted with it; nil: nothing had to be.
+// lift does it. It also completes the approved request; nil: no approval was needed.
 func (g *Gateway) lift(ctx context.Context, by By, l ledger.Lift, approved *Request) error {
 	l.Who, l.Why = by.Who, by.Why
 	return g.Store.Steer(ctx, approved.noted(by.act(deadletter.Act{What: liftText(l.For, l.Lost)})), func(ctx context.Context) error {
@@ -88,7 +93,7 @@ func (g *Gateway) lift(ctx context.Context, by By, l ledger.Lift, approved *Requ
 	})
 }
 
-// liftText is a lift as the trail has it.
+// liftText returns a lift as written in the audit trail.
 func liftText(d time.Duration, lost bool) string {
 	text := "brake lift 0s"
 	if d > 0 {

@@ -18,12 +18,12 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Bulk is one action upon parked jobs of one gateway.
+// Bulk is one action on parked jobs of one gateway.
 type Bulk struct {
 	*Gateway
 	Action Action
 	Options
-	// Meant is the jobs that Plan met, and Would those of them that the action would take.
+	// Meant is the jobs that Plan found, and Would those of them that the action would take.
 	Meant *Tally
 	Would job.Totals
 	// Often is how many of these were replayed deadletter.OftenReplayed times or more without success.
@@ -34,12 +34,12 @@ type Bulk struct {
 	filter deadletter.Filter
 	rules  deadletter.Rules
 	admit  job.Readmitter
-	books  *ledger.Books // for the act
+	books  *ledger.Books // counted for the act
 	met    deadletter.Preview
-	seen   hash.Hash // over the jobs that were met; nil where nobody has to approve any act
-	// granted is what a second person has approved; nil: nothing.
+	seen   hash.Hash // of the jobs found; nil if no act needs approval
+	// granted is the approved request; nil: none.
 	granted *Request
-	// vouched says that the gateway's own report says so: nobody has to approve it.
+	// vouched says that the gateway's own report is the reason: no approval is needed.
 	vouched bool
 
 	mu   sync.Mutex
@@ -47,15 +47,15 @@ type Bulk struct {
 	held map[string]int
 }
 
-// Progress is how far an action got.
+// Progress is the progress of an action.
 type Progress struct {
 	deadletter.Cleared
 	Took job.Totals // replayed, discarded or resolved
-	// Canary is how the jobs sent ahead stand; nil before there are any.
+	// Canary is the state of the jobs sent ahead; nil before there are any.
 	Canary *deadletter.Canary
 }
 
-// bulk prepares an action upon the jobs of one gateway that the filter means. It reads Redis's clock.
+// bulk prepares an action on the jobs of one gateway that the filter selects. It reads Redis's clock.
 func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
 	now, err := g.Books.Look(ctx)
 	if err != nil {
@@ -73,7 +73,8 @@ func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Opt
 	return b, nil
 }
 
-// Bulk returns an action upon the jobs of one gateway that were shown to a person before: the filter has a moment up to which they were parked.
+// Bulk returns an action on the jobs of one gateway that were shown to a person before: the filter contains the
+// time until which they were parked.
 func (g *Gateway) Bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
 	b, err := g.bulk(ctx, a, a.means(f), o)
 	if err == nil {
@@ -82,7 +83,7 @@ func (g *Gateway) Bulk(ctx context.Context, a Action, f deadletter.Filter, o Opt
 	return b, err
 }
 
-// halts asks what keeps the gateway's calls back now.
+// halts finds out what holds the gateway's calls back now.
 func (b *Bulk) halts(ctx context.Context) error {
 	if !b.Action.Heeds {
 		return nil
@@ -104,10 +105,11 @@ func (b *Bulk) meet(r job.Record) {
 	b.Often = b.met.Often
 }
 
-// Until is just after the last job that Plan met: what is parked from then on is not meant. Zero: it met none.
+// Until returns the time just after the last job that Plan found: jobs parked from then on are excluded. Zero:
+// it found none.
 func (b *Bulk) Until() time.Time { return b.met.Until }
 
-// Held is how many jobs were held back, by why; before Run, how many would be.
+// Held returns how many jobs were held back, by reason; before Run, how many would be.
 func (b *Bulk) Held() map[string]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +119,7 @@ func (b *Bulk) Held() map[string]int {
 	return maps.Clone(b.held)
 }
 
-// Now returns how far the action got.
+// Now returns the action's progress.
 func (b *Bulk) Now() Progress {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,19 +130,21 @@ func (b *Bulk) Now() Progress {
 }
 
 const (
-	noteEvery = time.Second     // how often a long action brings its entry in the trail up to date
-	noteTime  = 5 * time.Second // bounds writing the entry down
+	noteEvery = time.Second     // how often a long action updates its audit entry
+	noteTime  = 5 * time.Second // bounds a write of the entry
 )
 
-// Bounded writes something down, also after an interrupt.
+// Bounded calls write with a bounded context that an interrupt does not end.
 func Bounded(ctx context.Context, write func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
 	defer cancel()
 	return write(ctx)
 }
 
-// Run does it, unless a second person has to approve it: then it is asked for, and the error is an Awaits. Its entry in the trail is there before the first job is touched. watch is called after each step, not from several goroutines; nil: nobody watches. Run ends between two
-// steps when ctx does; what it took stays taken. A deadletter.Halt says that it stopped by itself.
+// Run does it. If a second person has to approve it, Run instead stores a request and returns an Awaits. The
+// audit entry is written before the first job is touched. watch is called after each step, by one goroutine at
+// a time; nil: not called. Run stops between two steps when ctx ends; what it took stays taken. A
+// deadletter.Halt says that it stopped itself.
 func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func()) error {
 	if watch == nil {
 		watch = func() {}
@@ -152,10 +156,10 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	if err != nil {
 		return err
 	}
-	b.rules.Now = now.Now // a person may have thought it over for an hour
+	b.rules.Now = now.Now // an hour may have passed since the plan
 	entry := b.Store.Entry(b.granted.noted(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
 		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})))
-	books := b.Books.For(entry.Place) // what is taken is counted in the step that takes it
+	books := b.Books.For(entry.Place) // the script that takes a job counts it
 	b.admit, b.books = traces.Replays(b.Name, books), books
 	b.mu.Lock()
 	b.held = map[string]int{}
@@ -173,7 +177,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 		Progress: func(done deadletter.Cleared) {
 			b.note(func(p *Progress) { p.Cleared = done })
 			watch()
-			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // entry.End reports what fails for good
+			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // entry.End reports permanent errors
 				noted = time.Now()
 			}
 		},
@@ -188,7 +192,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 		c.Watch = func(ctx context.Context) (deadletter.Leave, error) { return b.leave(ctx, b.Pace) }
 	}
 	done, err := b.Action.run(ctx, c, b)
-	if err == nil { // jobs that were no longer parked when it read them again are not counted yet
+	if err == nil { // jobs found no longer parked on reading them again are not counted yet
 		done.Gone = max(done.Gone, int(b.Meant.Jobs)-done.Taken-done.HeldBack)
 	}
 	b.note(func(p *Progress) { p.Cleared = done })
@@ -199,7 +203,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	return err
 }
 
-// meant is the jobs that were met: those parked since then were not asked about.
+// meant returns the filter without jobs parked since Plan: nobody was asked about those.
 func (b *Bulk) meant() deadletter.Filter {
 	f := b.filter
 	if !b.met.Until.IsZero() {

@@ -12,16 +12,16 @@ import (
 	"spillway/internal/ledger"
 )
 
-// CallsBy says what CallHistory has a row for.
+// CallsBy says what a row of CallHistory stands for.
 type CallsBy string
 
-// The two.
+// The values of CallsBy.
 const (
 	ByHour    CallsBy = "hour"
 	ByGateway CallsBy = "gateway"
 )
 
-// ParseCallsBy reads one; empty is ByHour. name is how errors call the field.
+// ParseCallsBy parses a CallsBy; empty is ByHour. name is the field's name in errors.
 func ParseCallsBy(text, name string) (CallsBy, error) {
 	switch by := CallsBy(text); by {
 	case "":
@@ -32,14 +32,14 @@ func ParseCallsBy(text, name string) (CallsBy, error) {
 	return "", usage("write hour or gateway", "%s %q is neither of the two", name, text)
 }
 
-// CallCount is how many calls ended with an answer and a verdict.
+// CallCount is how many calls ended with a given answer and verdict.
 type CallCount struct {
-	Status  int    `json:"status"` // 0 without an answer
+	Status  int    `json:"status"` // 0 if there was no answer
 	Verdict string `json:"verdict"`
 	Calls   int64  `json:"calls"`
 }
 
-// Text is the answer and the verdict for a person.
+// Text returns the answer and the verdict for a person.
 func (c CallCount) Text() string {
 	if c.Status == 0 {
 		return "no answer, " + strings.ReplaceAll(c.Verdict, "_", " ")
@@ -49,13 +49,13 @@ func (c CallCount) Text() string {
 
 // CallsRow is the calls of an hour over all gateways, or of a gateway over all hours.
 type CallsRow struct {
-	Hour    *time.Time  `json:"hour,omitempty"` // its beginning
+	Hour    *time.Time  `json:"hour,omitempty"` // start of the hour
 	Gateway string      `json:"gateway,omitempty"`
 	Calls   int64       `json:"calls"`
-	Answers []CallCount `json:"answers"` // the most frequent first
+	Answers []CallCount `json:"answers"` // most frequent first
 }
 
-// Done is how many of the calls succeeded.
+// Done returns how many of the calls succeeded.
 func (r CallsRow) Done() (n int64) {
 	for _, c := range r.Answers {
 		if c.Verdict == string(job.VerdictDone) {
@@ -65,7 +65,7 @@ func (r CallsRow) Done() (n int64) {
 	return n
 }
 
-// Text is the answers for a person.
+// Text returns the answers for a person.
 func (r CallsRow) Text() string {
 	parts := make([]string, len(r.Answers))
 	for i, c := range r.Answers {
@@ -74,15 +74,15 @@ func (r CallsRow) Text() string {
 	return strings.Join(parts, ", ")
 }
 
-// CallHistory is how many calls ended in the last hours, by their answers. Look-ups are no calls.
+// CallHistory is how many calls ended in the last hours, by their answers, without look-ups.
 type CallHistory struct {
-	Since time.Time  `json:"since"` // the beginning of the first hour
+	Since time.Time  `json:"since"` // start of the first hour
 	All   CallsRow   `json:"all"`
-	Rows  []CallsRow `json:"rows"` // by hour: each hour, the oldest first; by gateway: those that were called, the most frequent first
+	Rows  []CallsRow `json:"rows"` // by hour: every hour, oldest first; by gateway: those that were called, most calls first
 }
 
-// CallHistory counts the calls of the desk's gateways since a time (zero, or longer ago than is kept: of all hours that are), from the beginning of its hour on. It
-// reads one hash a gateway.
+// CallHistory counts the calls of the desk's gateways, from the start of the hour of since. If since is zero,
+// or before the hours that are stored, it counts all of these. It reads one hash for each gateway.
 func (d *Desk) CallHistory(ctx context.Context, since time.Time, by CallsBy) (CallHistory, error) {
 	now, err := d.now(ctx)
 	if err != nil {
@@ -127,7 +127,7 @@ func (d *Desk) CallHistory(ctx context.Context, since time.Time, by CallsBy) (Ca
 	return h, nil
 }
 
-// now is the time on Redis's clock; the zero time where the desk has no gateway.
+// now returns the time on Redis's clock; zero if the desk has no gateway.
 func (d *Desk) now(ctx context.Context) (time.Time, error) {
 	if len(d.Gateways) == 0 {
 		return time.Time{}, nil
@@ -136,7 +136,7 @@ func (d *Desk) now(ctx context.Context) (time.Time, error) {
 	return now.UTC(), err
 }
 
-// rowSum adds calls up by answer and verdict.
+// rowSum adds up calls by answer and verdict.
 type rowSum struct {
 	calls int64
 	by    map[CallCount]int64

@@ -7,7 +7,8 @@ import (
 	"spillway/internal/dispatch"
 )
 
-// Choose returns the configured gateways of these names, or all, in the order of the file. An error with the code not_found says that one of them is not there.
+// Choose returns the configured gateways with these names, or all, in configured order. An error with code
+// not_found says that one of them is not configured.
 func Choose(cfg *config.Config, names []string) ([]config.Gateway, error) {
 	if len(names) == 0 {
 		return cfg.Gateways, nil

@@ -1,7 +1,9 @@
-// Package desk is all that operators see and do: how a gateway stands, what is known of a job, which parked jobs a filter means, and every act, with
-// its entry in the trail. The commands, the console and the API parse what they are asked, and draw what comes back.
+// Package desk implements everything that operators see and do: the state of a gateway, the view of a job, the
+// selection of parked jobs by a filter, and every act, with its audit entry. The commands, the console and the
+// API only parse requests and display results.
 //
-// An act upon parked jobs goes in three steps: a Selection says which jobs are meant, Plan what would be done to them, and Run does it.
+// An act on parked jobs has three steps: a Selection says which jobs are meant, Plan says what would be done to
+// them, and Run does it.
 package desk
 
 import (
@@ -22,12 +24,12 @@ import (
 	"spillway/internal/roles"
 )
 
-// Desk is some gateways of one Redis. Safe for concurrent use.
+// Desk is some gateways of one Redis. It is safe for concurrent use.
 type Desk struct {
-	Gateways []*Gateway // in the order of the configuration
+	Gateways []*Gateway // in configured order
 
-	redis  redis.UniversalClient // see Of; nil: nobody looks beyond the gateways
-	listed []string              // the names of all that the configuration has
+	redis  redis.UniversalClient // see Of; nil: gateways outside the desk are not searched
+	listed []string              // names of all configured gateways
 	only   bool                  // see Only
 }
 
@@ -49,8 +51,8 @@ func New(c redis.UniversalClient, gateways []config.Gateway) *Desk {
 	return d
 }
 
-// abreast runs look for each gateway, beside one another and in common round trips, and returns what they found, in the order of the gateways. It is for
-// reading.
+// abreast calls look for each gateway concurrently, with shared round trips, and returns the results in gateway
+// order. It is only for reading.
 func abreast[T any](ctx context.Context, d *Desk, look func(context.Context, *Gateway) (T, error)) ([]T, []error) {
 	found, errs := make([]T, len(d.Gateways)), make([]error, len(d.Gateways))
 	if len(found) == 0 {
@@ -63,7 +65,7 @@ func abreast[T any](ctx context.Context, d *Desk, look func(context.Context, *Ga
 	return found, errs
 }
 
-// Gateway returns the gateway of that name; nil if the desk has none.
+// Gateway returns the gateway with that name; nil if the desk has none.
 func (d *Desk) Gateway(name string) *Gateway {
 	if i := slices.IndexFunc(d.Gateways, func(g *Gateway) bool { return g.Name == name }); i >= 0 {
 		return d.Gateways[i]
@@ -71,7 +73,7 @@ func (d *Desk) Gateway(name string) *Gateway {
 	return nil
 }
 
-// Names is the gateways' names, as a text.
+// Names returns the gateways' names as a text.
 func (d *Desk) Names() string {
 	names := make([]string, len(d.Gateways))
 	for i, g := range d.Gateways {
@@ -83,27 +85,28 @@ func (d *Desk) Names() string {
 // By is who does something, and why.
 type By struct {
 	Who, Why string
-	// Said is who he says that he is, where Who is the name of a token; empty: the same. Via is how it is known that he is Who. The zero Via: he has Redis itself.
+	// Said is the name that the person gave, if Who is the name of a token and differs from it; empty: the
+	// same. Via is how Who is known. The zero Via means by access to Redis itself.
 	Said string
 	Via  roles.Proof
-	// Person is whose token it is. Empty: nobody has said so.
+	// Person is the token's owner. Empty: not configured.
 	Person string
 }
 
-// ByOf is who does something: an identity, who says that he is typed.
+// ByOf returns the By of an identity that gave typed as its name.
 func ByOf(who roles.Identity, typed, why string) By {
 	by := By{Why: why, Via: who.Proof, Person: who.Person}
 	by.Who, by.Said = who.Says(typed)
 	return by
 }
 
-// act is what he does, as it stands in the trail.
+// act returns an audit entry with these names and the reason.
 func (b By) act(a deadletter.Act) deadletter.Act {
 	a.Who, a.Why, a.Said, a.Via = b.Who, b.Why, b.Said, cmp.Or(string(b.Via), string(roles.ByRedis))
 	return a
 }
 
-// usage is the error of something that was asked wrongly.
+// usage returns an error for a wrong request.
 func usage(hint, format string, args ...any) error {
 	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
@@ -114,7 +117,8 @@ type Found struct {
 	Record job.Record
 }
 
-// Find returns the records of a job id, of each gateway that knows one. An error with the code not_found says that none does.
+// Find returns the records with a job id, from each gateway that knows one. An error with code not_found says
+// that none does.
 func (d *Desk) Find(ctx context.Context, id string) ([]Found, error) {
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (*job.Record, error) {
 		rec, ok, err := g.Books.Find(ctx, id)
@@ -138,7 +142,7 @@ func (d *Desk) Find(ctx context.Context, id string) ([]Found, error) {
 	return all, nil
 }
 
-// FindOne is Find for a job that is to be acted upon: an error with the code usage says that several gateways know it.
+// FindOne is Find for a job to be acted on: an error with code usage says that several gateways know it.
 func (d *Desk) FindOne(ctx context.Context, id string) (Found, error) {
 	all, err := d.Find(ctx, id)
 	if err != nil {
@@ -147,7 +151,8 @@ func (d *Desk) FindOne(ctx context.Context, id string) (Found, error) {
 	return only(all, "job %q is known to several gateways: %s")
 }
 
-// only returns the one that was found. Where several were found, format is the error's text: %q is the id, %s the gateways.
+// only returns the single record found. If there are several, format is the error's text: %q is the id, %s the
+// gateways.
 func only(all []Found, format string) (Found, error) {
 	if len(all) == 1 {
 		return all[0], nil

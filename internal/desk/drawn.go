@@ -8,16 +8,16 @@ import (
 	"spillway/internal/job"
 )
 
-// DrawnStatus is what a status is drawn from beside what programs read, for who draws it at another place.
+// DrawnStatus is what is needed to draw a status beyond its JSON for programs, for a desk in another process.
 type DrawnStatus struct {
 	Now     time.Time                 `json:"now"`
 	Since   *time.Time                `json:"since"`
 	Stopped string                    `json:"stopped,omitempty"`
 	Hold    DrawnHold                 `json:"hold"`
-	Money   map[job.Reason]job.Totals `json:"money"` // of what is parked, by reason
+	Money   map[job.Reason]job.Totals `json:"money"` // of parked jobs, by reason
 }
 
-// DrawnHold is what keeps a gateway's calls back.
+// DrawnHold is what holds a gateway's calls back.
 type DrawnHold struct {
 	Until    *time.Time `json:"until"`
 	Reason   string     `json:"reason,omitempty"`
@@ -30,14 +30,14 @@ type DrawnHold struct {
 	Barred   bool       `json:"barred,omitempty"`
 }
 
-// Show fills Drawn.
+// Show sets Drawn.
 func (s *Status) Show() {
 	v := s.Glance
 	s.Drawn = &DrawnStatus{Now: v.Now, Since: when(v.Since), Stopped: v.Stopped, Money: s.Money, Hold: DrawnHold{when(v.Hold.HeldUntil), v.Hold.Reason, v.Hold.Probing,
 		v.Hold.Circuit, v.Hold.Endless, v.Hold.Denied, v.Hold.Paused, v.Hold.PauseWhy, v.Hold.Barred}}
 }
 
-// UnmarshalJSON implements json.Unmarshaler: what was drawn at another place can be drawn here.
+// UnmarshalJSON implements json.Unmarshaler. It restores what Show has set elsewhere.
 func (s *Status) UnmarshalJSON(text []byte) error {
 	type plain Status
 	if err := json.Unmarshal(text, (*plain)(s)); err != nil || s.Drawn == nil {
@@ -63,7 +63,7 @@ func (s *Status) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a Status has its own.
+// UnmarshalJSON implements json.Unmarshaler, because the embedded Status has its own.
 func (w *Watched) UnmarshalJSON(text []byte) error {
 	var calls struct {
 		Calls []int64 `json:"calls"`
@@ -75,7 +75,7 @@ func (w *Watched) UnmarshalJSON(text []byte) error {
 	return w.Status.UnmarshalJSON(text)
 }
 
-// moment is a moment of a view; zero where it is nil.
+// moment returns the time, or zero if t is nil.
 func moment(t *time.Time) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -13,12 +13,12 @@ import (
 	"spillway/internal/seal"
 )
 
-// ExportLine is a parked job as a line of a billing file, which enqueue reads.
+// ExportLine is a parked job as a line of a billing file for enqueue.
 type ExportLine struct {
 	ID      string          `json:"id"`
 	Gateway string          `json:"gateway"`
 	Payload json.RawMessage `json:"payload,omitempty"`
-	Sealed  []byte          `json:"sealed,omitempty"` // instead of payload
+	Sealed  []byte          `json:"sealed,omitempty"` // replaces payload
 	Cost    int64           `json:"cost,omitempty"`
 	At      *time.Time      `json:"at,omitempty"`
 	Expires *time.Time      `json:"expires,omitempty"`
@@ -26,17 +26,17 @@ type ExportLine struct {
 	Route   string          `json:"route,omitempty"`
 	Class   string          `json:"priority,omitempty"`
 	Lane    string          `json:"lane,omitempty"`
-	// Mapped says that the gateway has a map, and that the payload is one already.
+	// Mapped says that the gateway has a map, and that the payload is already mapped.
 	Mapped bool `json:"mapped,omitempty"`
 }
 
-// Unfit is why a parked job can't be a line of a billing file.
+// Unfit says why a parked job can't be a line of a billing file.
 type Unfit struct{ Why error }
 
 func (u Unfit) Error() string { return u.Why.Error() }
 
-// Export returns a parked job as a line of a billing file, with its payload sealed where the configuration has encryption, unless it is to be plain. The
-// error is Unfit where the job can't be one.
+// Export returns a parked job as a line of a billing file. If encryption is configured, the payload is sealed,
+// unless plain is set. The error is Unfit if the job can't be a line.
 func (g *Gateway) Export(r job.Record, plain bool) (ExportLine, error) {
 	line := ExportLine{ID: r.Job.ID, Gateway: r.Job.Gateway, Payload: r.Job.Payload, Batch: r.Job.Batch, Route: r.Job.Route, Class: r.Job.Priority, Lane: r.Job.Lane, Mapped: g.Map != nil}
 	if !r.Job.At.IsZero() {
@@ -56,7 +56,7 @@ func (g *Gateway) Export(r job.Record, plain bool) (ExportLine, error) {
 		return line, nil
 	}
 	line.Sealed, line.Payload = r.Sealed, nil
-	if line.Sealed == nil { // from before payloads were sealed
+	if line.Sealed == nil { // stored before payloads were sealed
 		var err error
 		if line.Sealed, err = box.Seal(line.ID, r.Job.Payload); err != nil {
 			return line, fmt.Errorf("job %q of %s: %w", line.ID, line.Gateway, err)
@@ -65,8 +65,8 @@ func (g *Gateway) Export(r job.Record, plain bool) (ExportLine, error) {
 	return line, nil
 }
 
-// unfit returns why a job can't be a line of a billing file, or nil. What came in as a job can go in again, sealed or not; only what was
-// never one has to be looked at.
+// unfit returns why a job can't be a line of a billing file, or nil. An admitted job can be admitted again,
+// sealed or not; only a foreign task has to be checked.
 func unfit(line ExportLine, r job.Record, plain bool) error {
 	switch foreign := r.Reason == job.Unreadable; {
 	case r.Unopened != nil && (plain || foreign || errors.Is(r.Unopened, seal.ErrChanged)):
@@ -87,7 +87,7 @@ func unfit(line ExportLine, r job.Record, plain bool) error {
 	return readable(text.Bytes())
 }
 
-// allowed has nothing to say of card numbers: who reads the export refuses them.
+// allowed ignores card numbers: the reader of the export refuses them.
 func allowed(string) job.CardRule { return job.CardRule{Then: job.CardsAllow} }
 
 // readable returns why enqueue could not use the line, or nil.

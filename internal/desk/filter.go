@@ -14,8 +14,9 @@ import (
 	"spillway/internal/producer"
 )
 
-// ParseFilter reads which parked jobs are meant, from the flags of a command or the fields of a form: reason and id as often as need be, batch, lane, route, since,
-// until and match. Where one of the last six is empty it chooses nothing. A time without a sign that is a duration means so long ago, from now. name is how errors call a field.
+// ParseFilter parses which parked jobs are meant, from command flags or form fields: any number of reason and
+// id, and batch, lane, route, since, until and match, which select nothing if empty. A time that is an unsigned
+// duration means that long before now. name returns a field's name for errors.
 func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f deadletter.Filter, err error) {
 	for _, one := range q["reason"] {
 		if !slices.Contains(job.Reasons(), job.Reason(one)) {
@@ -45,7 +46,8 @@ func ParseFilter(q url.Values, now time.Time, name func(field string) string) (f
 	return f, nil
 }
 
-// ParseAgo reads a time; what has no sign and is a duration means so long before now. Empty is zero. name is how errors call the field.
+// ParseAgo parses a time; an unsigned duration means that long before now. Empty is zero. name is the field's
+// name for errors.
 func ParseAgo(text string, now time.Time, name string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -61,7 +63,7 @@ func ParseAgo(text string, now time.Time, name string) (time.Time, error) {
 	return t, nil
 }
 
-// ParseBy reads the time by which a batch is to be through: +2h, or a moment, in UTC unless it says otherwise.
+// ParseBy parses the time by which a batch should be finished: +2h, or a time, in UTC unless it says otherwise.
 func ParseBy(text string, now time.Time) (time.Time, error) {
 	t, err := producer.ParseTime(text, now.UTC())
 	if err != nil {
@@ -70,7 +72,8 @@ func ParseBy(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// meantReason says which reason was meant: one whose words for people were typed, or whose name is much the same.
+// meantReason returns the reason that text probably means: one whose words for people were typed, or with a
+// similar name.
 func meantReason(text string) string {
 	if strings.NewReplacer("_", " ", "-", " ").Replace(text) == job.ForRoom {
 		text = string(job.Rejected)
@@ -78,7 +81,8 @@ func meantReason(text string) string {
 	return job.DidYouMean(text, "", job.Texts(job.Reasons()))
 }
 
-// FilterValues is the filter as ParseFilter reads it, with times that stay what they are. ParseFilter reads no limit.
+// FilterValues returns the filter in the form that ParseFilter reads, with absolute times. Limit is not
+// included.
 func FilterValues(f deadletter.Filter) url.Values {
 	q := url.Values{}
 	add := func(field, value string) {
@@ -106,7 +110,7 @@ func FilterValues(f deadletter.Filter) url.Values {
 	return q
 }
 
-// Stamp is a moment as requests and filters have it; empty where it is zero.
+// Stamp formats a time for requests and filters; empty if it is zero.
 func Stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -114,15 +118,16 @@ func Stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// flag is a flag of the command line for a shell. Batches and patterns are quoted in any case.
+// flag formats a command-line flag for a shell. Batches and patterns are always quoted.
 func flag(name, value string) string {
-	if (name == "batch" || name == "match") && !strings.ContainsAny(value, "$`!") { // in double quotes a shell reads these
+	if (name == "batch" || name == "match") && !strings.ContainsAny(value, "$`!") { // a shell interprets these in double quotes
 		return "--" + name + " " + strconv.Quote(value)
 	}
 	return "--" + name + " " + dispatch.ShellWord(value)
 }
 
-// FilterText is the filter as flags of the command line that choose the same jobs later on, without -g; empty if it means all. The trail has it.
+// FilterText returns the filter as command-line flags that select the same jobs later, without -g; empty if it
+// selects all. It is written to the audit trail.
 func FilterText(f deadletter.Filter) string {
 	q := FilterValues(f)
 	var parts []string

@@ -14,15 +14,15 @@ import (
 	"spillway/internal/ledger"
 )
 
-// Forgetting says of which jobs payload, error and reference are erased: those that are over, done or discarded.
+// Forgetting selects the jobs whose payload, error and reference to erase. They must be done or discarded.
 type Forgetting struct {
 	IDs   []string
-	Batch string // empty: any, and none
-	// OlderThan is how long they have been over at least. Zero: any time.
+	Batch string // empty: any, or none
+	// OlderThan is how long they must have been over. Zero: any time.
 	OlderThan time.Duration
 }
 
-// Check returns an error with the code usage where it names no jobs, or names them twice.
+// Check returns an error with code usage if it selects no jobs, or selects them in two ways.
 func (f Forgetting) Check() error {
 	switch {
 	case f.OlderThan < 0:
@@ -35,7 +35,7 @@ func (f Forgetting) Check() error {
 	return nil
 }
 
-// Text is the flags that choose the same jobs.
+// Text returns the flags that select the same jobs.
 func (f Forgetting) Text() string {
 	var all []string
 	for _, id := range f.IDs {
@@ -50,18 +50,19 @@ func (f Forgetting) Text() string {
 	return strings.Join(all, " ")
 }
 
-// ForgetDeed is what was erased at one gateway, or would be.
+// ForgetDeed is what was or would be erased at one gateway.
 type ForgetDeed struct {
 	Gateway string `json:"gateway"`
 	job.Totals
-	Already int64 `json:"already"`  // jobs that had been erased before
-	NotOver int64 `json:"not_over"` // jobs that are neither done nor discarded: nothing of them is erased
+	Already int64 `json:"already"`  // jobs that were erased before
+	NotOver int64 `json:"not_over"` // jobs neither done nor discarded: they are not erased
 }
 
-// forgetOnce is how many jobs are erased in one step.
+// forgetOnce is how many jobs one step erases.
 const forgetOnce = 200
 
-// WouldForget says what Forget would erase. The error has the code failed where a job that was named is not over, and not_found where there is none of them.
+// WouldForget returns what Forget would erase. The error has code failed if a job selected by id is not over,
+// and not_found if none of them exists.
 func (d *Desk) WouldForget(ctx context.Context, f Forgetting) ([]ForgetDeed, error) {
 	deeds := make([]ForgetDeed, len(d.Gateways))
 	for i, g := range d.Gateways {
@@ -107,7 +108,8 @@ func (deed *ForgetDeed) count(g *Gateway, r job.Record, f Forgetting) error {
 	return nil
 }
 
-// Forget erases it. Each gateway's trail has it before the first job is touched. It tells did how many jobs each step has changed. Killed anywhere, it can be done again.
+// Forget erases. The audit entry of each gateway is written before the first job is touched. did is called with
+// the number of jobs that each step has changed. If it is killed, it can be repeated.
 func (d *Desk) Forget(ctx context.Context, f Forgetting, by By, did func(jobs int64)) ([]ForgetDeed, error) {
 	would, err := d.WouldForget(ctx, f)
 	if err != nil {
@@ -187,7 +189,7 @@ func (g *Gateway) eraseAll(ctx context.Context, f Forgetting, books *ledger.Book
 	return step()
 }
 
-// forgettable yields the jobs that are meant, and those of them that are not over.
+// forgettable yields the selected jobs, including those that are not over.
 func (g *Gateway) forgettable(ctx context.Context, f Forgetting) iter.Seq2[job.Record, error] {
 	all := ledger.EachJob(ctx, []*ledger.Books{g.Books}, false)
 	switch {
@@ -211,7 +213,7 @@ func (g *Gateway) forgettable(ctx context.Context, f Forgetting) iter.Seq2[job.R
 	}
 }
 
-// Text says in words what was erased, or would be.
+// Text says in words what was or would be erased.
 func (deed ForgetDeed) Text(done bool) string {
 	text := "would forget "
 	if done {

@@ -13,13 +13,13 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Known is a gateway that the configuration has, or that Redis knows: a line of "gateway list".
+// Known is a gateway that is configured or known to Redis: a line of "gateway list".
 type Known struct {
 	Unlisted
 	InFile bool `json:"in_file"`
 }
 
-// Known returns all gateways of the configuration and all that ever had jobs, by name.
+// Known returns all configured gateways and all that ever had jobs, sorted by name.
 func (d *Desk) Known(ctx context.Context) ([]Known, error) {
 	names, err := redisdb.Registered(ctx, d.redis)
 	if err != nil {
@@ -49,15 +49,16 @@ func (d *Desk) Known(ctx context.Context) ([]Known, error) {
 	return all, nil
 }
 
-// Departure is a gateway that the configuration does not have, and that is to get another name or to be forgotten.
+// Departure is a gateway, no longer configured, to be renamed or forgotten.
 type Departure struct {
 	Gateway string `json:"gateway"`
 	To      string `json:"to,omitempty"`
 	job.Totals
 	Unsummed int64 `json:"without_sum"`
-	// Charged is how many of the jobs may have been charged. They hold a gateway back that is to be forgotten.
+	// Charged is how many of the jobs may have been charged. They prevent forgetting the gateway.
 	Charged int64 `json:"may_have_charged"`
-	// Otherwise is how many of those went out with another URL, method, encoding or prefix of the key than the new name's: they will be parked, and not called.
+	// Otherwise is how many of those were sent with another URL, method, encoding or key prefix than the new
+	// name's: they will be parked, not called.
 	Otherwise int64 `json:"sent_otherwise,omitempty"`
 	Done      bool  `json:"done"`
 
@@ -65,7 +66,7 @@ type Departure struct {
 	moving dispatch.Moving
 }
 
-// What is "rename up to stripe-eu" or "forget up".
+// What returns "rename up to stripe-eu" or "forget up".
 func (d *Departure) What() string {
 	if d.To == "" {
 		return "forget " + d.Gateway
@@ -73,7 +74,7 @@ func (d *Departure) What() string {
 	return "rename " + d.Gateway + " to " + d.To
 }
 
-// Text is that with the jobs and their money.
+// Text returns that with the jobs and their money.
 func (d *Departure) Text() string {
 	what, _, _ := strings.Cut(d.seen.Text(), " of ")
 	if d.seen.Damaged != "" {
@@ -82,7 +83,8 @@ func (d *Departure) Text() string {
 	return d.What() + ": " + what
 }
 
-// Depart looks at a gateway that is to get another name, or to be forgotten: to has no name then. An error says why that can't be.
+// Depart examines a gateway to be renamed, or to be forgotten if to has no name. An error says why that is not
+// possible.
 func (d *Desk) Depart(ctx context.Context, old string, to config.Gateway) (*Departure, error) {
 	if slices.Contains(d.listed, old) {
 		return nil, usage("take it out of the file first, and send SIGHUP to the dispatchers that serve it, or stop them", "the file has gateway %q", old)
@@ -103,7 +105,7 @@ func (d *Desk) Depart(ctx context.Context, old string, to config.Gateway) (*Depa
 	return &Departure{Gateway: old, To: to.Name, Totals: u.Totals, Unsummed: u.Unsummed, Charged: called.Waiting + called.Parked, Otherwise: called.Otherwise, seen: u, moving: m}, err
 }
 
-// HeldBack says why it is not to be done; nil if it may.
+// HeldBack returns why it must not be done, or nil.
 func (d *Departure) HeldBack() error {
 	if d.To != "" || d.Charged == 0 {
 		return nil
@@ -112,7 +114,8 @@ func (d *Departure) HeldBack() error {
 		Hint: fmt.Sprintf("put %s back into the file, then: dispatcher dlq resolve -g %[1]s --done|--not-done; those that wait for another call: dispatcher park ID first", d.Gateway)}
 }
 
-// Do does it. Killed anywhere, it goes on when it is done again. did is told how many keys each step has changed.
+// Do does it. If it is killed, it can be repeated to continue. did is called with the number of keys that each
+// step has changed.
 func (d *Departure) Do(ctx context.Context, by By, did func(keys int64)) error {
 	m := d.moving
 	m.Did = did
@@ -126,7 +129,7 @@ func (d *Departure) Do(ctx context.Context, by By, did func(keys int64)) error {
 	return err
 }
 
-// Forgotten returns the entries of the gateways that were forgotten, oldest first.
+// Forgotten returns the entries of the forgotten gateways, oldest first.
 func (d *Desk) Forgotten(ctx context.Context) ([]dispatch.Forgotten, error) {
 	if d.only {
 		return nil, nil
@@ -136,7 +139,7 @@ func (d *Desk) Forgotten(ctx context.Context) ([]dispatch.Forgotten, error) {
 	return all, err
 }
 
-// Remark is what is unusual about the gateway; empty if nothing is.
+// Remark says what is unusual about the gateway; empty if nothing is.
 func (k Known) Remark() string {
 	switch {
 	case k.Damaged != "":

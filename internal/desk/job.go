@@ -13,18 +13,18 @@ import (
 	"spillway/internal/job"
 )
 
-// Job is all that is known of one job, but for its payload: "job -o json", and what the API answers.
+// Job is everything known of one job except its payload: "job -o json", and the API's answer.
 type Job struct {
 	ID         string              `json:"id"`
 	Gateway    string              `json:"gateway"`
 	State      job.State           `json:"state"`
 	Why        string              `json:"why"`
-	ETA        *float64            `json:"eta_seconds,omitempty"` // about how long it waits for its call, where it waits in a lane
-	ETAMost    bool                `json:"eta_at_most,omitempty"` // it may be called earlier, as other lanes may give up their turns
+	ETA        *float64            `json:"eta_seconds,omitempty"` // approximate wait for its call, if it waits in a lane
+	ETAMost    bool                `json:"eta_at_most,omitempty"` // it may be called earlier, because other lanes may skip their turns
 	Batch      string              `json:"batch"`
-	Route      string              `json:"route,omitempty"`    // none: the gateway's own request
-	Priority   string              `json:"priority,omitempty"` // its class; none: the gateway's default
-	Lane       string              `json:"lane,omitempty"`     // none: it has none
+	Route      string              `json:"route,omitempty"`    // empty: the gateway's own request
+	Priority   string              `json:"priority,omitempty"` // its class; empty: the gateway's default
+	Lane       string              `json:"lane,omitempty"`     // empty: no lane
 	Cost       int64               `json:"cost"`
 	Amount     job.Amounts         `json:"amount"`
 	Attempts   int                 `json:"attempts"`
@@ -42,38 +42,38 @@ type Job struct {
 	DueAt      *time.Time          `json:"due_at,omitempty"`
 	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
 	FinishedAt *time.Time          `json:"finished_at,omitempty"`
-	ErasedAt   *time.Time          `json:"erased_at,omitempty"` // its payload, error and reference were, by "dispatcher forget"
-	// Lookups is how many look-ups were made since the call in doubt ended, without those that failed.
+	ErasedAt   *time.Time          `json:"erased_at,omitempty"` // when "dispatcher forget" erased its payload, error and reference
+	// Lookups is how many look-ups were made since the call in doubt ended, without failed ones.
 	Lookups   int        `json:"lookups,omitempty"`
 	NextLook  *time.Time `json:"next_lookup_at,omitempty"`
-	LastLook  string     `json:"last_lookup,omitempty"` // what the last one saw, for a person
+	LastLook  string     `json:"last_lookup,omitempty"` // what the last look-up saw, for a person
 	LooksFail *time.Time `json:"lookups_fail_since,omitempty"`
 	CallEnded *time.Time `json:"call_ended_at,omitempty"`
 	HasIt     bool       `json:"accepted_by_gateway,omitempty"` // the gateway said so
 	Calls     []Call     `json:"calls"`
-	// PayloadDeleted is true of a job that is over: nobody can show its payload.
+	// PayloadDeleted is true for a job that is over: its payload no longer exists.
 	PayloadDeleted bool `json:"payload_deleted,omitempty"`
 }
 
-// Fact is one line of what is known of a job, for a table or a page: a text, or a moment.
+// Fact is one line about a job, for a table or a page: a text or a time.
 type Fact struct {
 	Name, Text string
-	At         *time.Time // nil: it is a text
+	At         *time.Time // nil: a text
 }
 
-// known leaves out what nothing is known of.
+// known leaves out unknown facts.
 func known(all ...Fact) []Fact {
 	return slices.DeleteFunc(all, func(f Fact) bool { return f.Text == "" && f.At == nil })
 }
 
-// Given are the facts that its producer has given.
+// Given returns the facts given by its producer.
 func (v Job) Given() []Fact { return given(v.Route, v.Lane, v.Priority) }
 
 func given(route, lane, priority string) []Fact {
 	return known(Fact{"route", route, nil}, Fact{"lane", lane, nil}, Fact{"priority", priority, nil})
 }
 
-// Facts are those that came since, without its calls.
+// Facts returns the facts since then, without its calls.
 func (v Job) Facts() []Fact {
 	var settled, looks string
 	if v.Settled != nil {
@@ -88,24 +88,24 @@ func (v Job) Facts() []Fact {
 		Fact{"look-ups fail since", "", v.LooksFail})
 }
 
-// The facts that have a place of their own on a page.
+// The facts with a special place on a page.
 const (
 	FactSettled = "settled"
 	FactError   = "error"
 )
 
-// Call is one call that was made for a job.
+// Call is one call made for a job.
 type Call struct {
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
-	Status  int       `json:"status"` // 0: no answer came
+	Status  int       `json:"status"` // 0: no answer
 	Verdict string    `json:"verdict"`
 }
 
-// Lookup says that it was a look-up, and no call.
+// Lookup reports whether it was a look-up.
 func (c Call) Lookup() bool { return job.Call{Verdict: c.Verdict}.Lookup() }
 
-// Text is "TIME  HTTP 200  done  0.123 s".
+// Text returns "TIME  HTTP 200  done  0.123 s".
 func (c Call) Text() string {
 	answer := "no answer"
 	if c.Status > 0 {
@@ -114,7 +114,7 @@ func (c Call) Text() string {
 	return fmt.Sprintf("%s  %s  %s  %.3f s", c.At.Format(time.RFC3339Nano), answer, c.Verdict, c.Seconds)
 }
 
-// Job returns all that is known of a job, and why it isn't running now.
+// Job returns everything known of a job, and why it isn't in flight now.
 func (f Found) Job(ctx context.Context) (Job, error) {
 	v := f.view()
 	wait, err := dispatch.WaitOf(ctx, f.redis, f.Gateway.Gateway, f.Record)
@@ -129,7 +129,7 @@ func (f Found) Job(ctx context.Context) (Job, error) {
 	return v, err
 }
 
-// view is what the record alone says.
+// view returns what the record alone says.
 func (f Found) view() Job {
 	r := f.Record
 	v := Job{ID: r.Job.ID, Gateway: f.Name, State: r.State, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Cost: r.Job.Cost, Attempts: r.Attempts, Spent: r.Spent,
@@ -141,7 +141,8 @@ func (f Found) view() Job {
 	return v
 }
 
-// key is the idempotency key of a generation as it is without the gateway's prefix; empty where the gateway has none.
+// key returns the idempotency key of a generation without the gateway's prefix; empty if the gateway has no
+// keys.
 func (f Found) key(generation int64) string {
 	if !f.Request.Key.Any() {
 		return ""
@@ -149,13 +150,13 @@ func (f Found) key(generation int64) string {
 	return job.IdempotencyKey(f.Record.Job.ID, generation)
 }
 
-// Money is the money of one of the gateway's jobs.
+// Money returns the money of a job.
 func (g *Gateway) Money(r job.Record) (t job.Totals) {
 	t.AddRecord(r, g.Amount.Field, g.Amount.Currency)
 	return t
 }
 
-// callsOf are the calls that were made for a job; there may be none.
+// callsOf returns the calls made for a job; it is never nil.
 func callsOf(r job.Record) []Call {
 	calls := make([]Call, len(r.History))
 	for i, c := range r.History {
@@ -164,7 +165,7 @@ func callsOf(r job.Record) []Call {
 	return calls
 }
 
-// when is a moment as views have it; nil where it is zero.
+// when converts a time for views; nil if it is zero.
 func when(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -172,7 +173,8 @@ func when(t time.Time) *time.Time {
 	return &t
 }
 
-// PayloadJSON is a payload as it is, or as a text if it is no JSON: an unreadable job may hold anything.
+// PayloadJSON returns a payload as it is, or as a JSON string if it is not JSON: an unreadable job may contain
+// anything.
 func PayloadJSON(payload []byte) json.RawMessage {
 	if json.Valid(payload) {
 		return payload
@@ -194,14 +196,14 @@ type Parked struct {
 	Priority string          `json:"priority,omitempty"`
 	Lane     string          `json:"lane,omitempty"`
 	Replays  int             `json:"replays"`
-	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another one may be in vain too
+	InVain   bool            `json:"in_vain,omitempty"` // replayed so often without success that another replay may fail, too
 	Cursor   string          `json:"cursor,omitempty"`
 	Payload  json.RawMessage `json:"payload,omitempty"`
-	// InDoubt says that it may have been charged; "dlq show" always says it.
+	// InDoubt says that it may have been charged; "dlq show" always shows it.
 	InDoubt bool `json:"may_have_charged,omitempty"`
 }
 
-// ParkedOf is a parked job as lists show it.
+// ParkedOf returns a parked job as shown in lists.
 func ParkedOf(r job.Record, payload bool) Parked {
 	v := Parked{ID: r.Job.ID, Gateway: r.Job.Gateway, Reason: r.Reason, Error: r.Error, Attempts: r.Attempts,
 		ParkedAt: r.ParkedAt, Batch: r.Job.Batch, Route: r.Job.Route, Priority: r.Job.Priority, Lane: r.Job.Lane, Replays: r.Replays, InVain: r.Replays >= deadletter.OftenReplayed,
@@ -226,13 +228,13 @@ type ParkedWhole struct {
 	Edited     *time.Time  `json:"edited_at,omitempty"`
 	Unsure     bool        `json:"may_have_charged"`
 	Amount     job.Amounts `json:"amount"`
-	Replay     string      `json:"replay"` // what one would do with it
+	Replay     string      `json:"replay"` // what a replay would do
 	Lookups    int         `json:"lookups,omitempty"`
 	LastLook   string      `json:"last_lookup,omitempty"`
 	Calls      []Call      `json:"calls"`
 }
 
-// ParkedWhole returns all that is known of a parked job, and what a replay would do with it.
+// ParkedWhole returns everything known of a parked job, and what a replay would do.
 func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, error) {
 	now, err := f.Books.Look(ctx)
 	if err != nil {
@@ -255,16 +257,16 @@ func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, erro
 	return v, nil
 }
 
-// Given are the facts that its producer has given.
+// Given returns the facts given by its producer.
 func (v ParkedWhole) Given() []Fact { return given(v.Route, v.Lane, v.Priority) }
 
-// Facts are those that came since, without its calls.
+// Facts returns the facts since then, without its calls.
 func (v ParkedWhole) Facts() []Fact {
 	return known(Fact{"accepted", "", v.AcceptedAt}, Fact{"at", "", v.At}, Fact{"expires", "", v.Expires}, Fact{"first call", "", v.FirstCall},
 		Fact{"payload replaced", "", v.Edited}, Fact{"last look-up", v.LastLook, nil})
 }
 
-// Parked returns the one parked job of this id, with its payload.
+// Parked returns the single parked job with this id, with its payload.
 func (d *Desk) Parked(ctx context.Context, id string) (Found, error) {
 	s := Selection{Desk: d, Filter: deadletter.Filter{IDs: []string{id}}}
 	var all []Found

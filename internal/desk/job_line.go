@@ -13,7 +13,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// Forgotten is the state of a job whose record is gone: it was over longer ago than dedupe.
+// Forgotten is the state of a job whose record has expired: it was over longer ago than dedupe.
 const Forgotten job.State = "forgotten"
 
 // JobLine is what became of a job: a line of "export" and of "batch NAME --export".
@@ -26,7 +26,7 @@ type JobLine struct {
 	Lane       string              `json:"lane,omitempty"`
 	State      job.State           `json:"state"`
 	Reason     job.Reason          `json:"reason,omitempty"`
-	Amount     *big.Int            `json:"amount,omitempty"` // in minor units; nil where the books have none
+	Amount     *big.Int            `json:"amount,omitempty"` // in minor units; nil if unknown
 	Currency   string              `json:"currency,omitempty"`
 	Status     int                 `json:"status,omitempty"`
 	Reference  string              `json:"reference,omitempty"`
@@ -39,20 +39,21 @@ type JobLine struct {
 	ParkedAt   *time.Time          `json:"parked_at,omitempty"`
 	FinishedAt *time.Time          `json:"finished_at,omitempty"`
 	ErasedAt   *time.Time          `json:"erased_at,omitempty"`
-	// Fields are the fields of the payload that were asked for, by their paths; nil those that it does not have.
+	// Fields are the requested fields of the payload, by path; nil for those that it lacks.
 	Fields map[string]any `json:"fields,omitempty"`
 
-	// Unopened is why its fields can't be read; nil if they can, or none was asked for.
+	// Unopened is why its fields can't be read; nil if they can, or if none was requested.
 	Unopened error `json:"-"`
 }
 
-// payloadPrefix begins the path of a field of the payload, as people write it.
+// payloadPrefix is the prefix of a payload field's path, as typed.
 const payloadPrefix = "payload."
 
-// JobFields are the fields of payloads that an export is to have, as people write them: "payload.customer.name".
+// JobFields are the payload fields to export, as typed: "payload.customer.name".
 type JobFields []string
 
-// CheckJobFields returns an error with the code usage if one of them is no field of a payload. name is how errors call them all.
+// CheckJobFields returns an error with code usage if one of them is not a payload field. name is their name in
+// errors.
 func CheckJobFields(fields JobFields, name string) error {
 	for _, f := range fields {
 		if path, is := strings.CutPrefix(f, payloadPrefix); !is || slices.Contains(strings.Split(path, "."), "") {
@@ -62,7 +63,7 @@ func CheckJobFields(fields JobFields, name string) error {
 	return nil
 }
 
-// fill puts the fields of a job's payload into a line.
+// fill sets the fields of a job's payload in a line.
 func (fields JobFields) fill(l *JobLine, r job.Record) {
 	if len(fields) == 0 {
 		return
@@ -77,8 +78,8 @@ func (fields JobFields) fill(l *JobLine, r job.Record) {
 	}
 }
 
-// BatchJobs yields what became of each job of a batch, gateway by gateway in the order of the file, in memory that does not grow with the batch. A batch that
-// nobody knows has none.
+// BatchJobs yields what became of each job of a batch, gateway by gateway in configured order, in bounded
+// memory. An unknown batch has no jobs.
 func (d *Desk) BatchJobs(ctx context.Context, name string, fields JobFields) iter.Seq2[JobLine, error] {
 	return func(yield func(JobLine, error) bool) {
 		for _, g := range d.Gateways {
@@ -96,21 +97,22 @@ func (d *Desk) BatchJobs(ctx context.Context, name string, fields JobFields) ite
 	}
 }
 
-// JobQuery says which jobs are exported.
+// JobQuery says which jobs to export.
 type JobQuery struct {
-	States       []job.State // none means all
-	Since, Until time.Time   // from, and before; zero means any time
-	// Finished says that the times are those at which jobs were done or discarded; else those at which they were accepted.
+	States       []job.State // empty means all
+	Since, Until time.Time   // from (inclusive) and before; zero means any time
+	// Finished says that Since and Until apply to when jobs were done or discarded, rather than accepted.
 	Finished bool
 	Fields   JobFields
 }
 
-// States are the states of a job that has a record, in the order of its way.
+// States returns the states of a job with a record, in life-cycle order.
 func States() []job.State {
 	return []job.State{job.Scheduled, job.Queued, job.InFlight, job.Retrying, job.Pending, job.Done, job.Parked, job.Discarded}
 }
 
-// CheckStates returns an error with the code usage if a job has no such state. name is how errors call it.
+// CheckStates returns an error with code usage if one of them is not a state. name is the field's name in
+// errors.
 func CheckStates(states []job.State, name string) error {
 	for _, s := range states {
 		if !slices.Contains(States(), s) {
@@ -134,8 +136,8 @@ func (q JobQuery) means(r job.Record) bool {
 	return (q.Since.IsZero() || !at.Before(q.Since)) && (q.Until.IsZero() || at.Before(q.Until))
 }
 
-// Jobs yields what became of each job of the desk's gateways that is meant, in no order, in memory that does not grow with them beyond some bound.
-// Each comes once, as it stood when it was read.
+// Jobs yields what became of each job that the query selects, in no particular order, in bounded memory. Each
+// job comes once, in the state in which it was read.
 func (d *Desk) Jobs(ctx context.Context, q JobQuery) iter.Seq2[JobLine, error] {
 	return func(yield func(JobLine, error) bool) {
 		books, settled := make([]*ledger.Books, len(d.Gateways)), map[string]settlements{}
@@ -157,7 +159,7 @@ func (d *Desk) Jobs(ctx context.Context, q JobQuery) iter.Seq2[JobLine, error] {
 	}
 }
 
-// settlements says how a person settled a job.
+// settlements returns how an operator settled a job.
 type settlements func(context.Context, job.Record) (*deadletter.Settled, error)
 
 func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFields) (l JobLine, err error) {
@@ -182,7 +184,7 @@ func lineOf(ctx context.Context, r job.Record, settled settlements, fields JobFi
 	return l, err
 }
 
-// Money is its amount as a sum of one job; empty where the books have none.
+// Money returns its amount as a sum of one job; empty if unknown.
 func (l JobLine) Money() (t job.Totals) {
 	if l.Amount != nil {
 		t.Amount.Add(job.Money{Minor: l.Amount, Currency: l.Currency})

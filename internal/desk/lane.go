@@ -9,27 +9,28 @@ import (
 	"spillway/internal/job"
 )
 
-// LaneSettings is what holds for one lane now: "lane set -o json".
+// LaneSettings are the settings in force for one lane: "lane set -o json".
 type LaneSettings struct {
 	Gateway string `json:"gateway"`
-	// Lane is empty for the jobs that have none.
+	// Lane is empty for jobs without a lane.
 	Lane   string   `json:"lane"`
 	Limits []string `json:"limits"`
 	Weight int64    `json:"weight"`
 	Paused bool     `json:"paused"`
-	// MaxInFlight is how many calls may be under way, over all processes; zero: any number.
+	// MaxInFlight is the most calls in flight over all processes; zero: any number.
 	MaxInFlight int64 `json:"max_in_flight"`
-	// SetLive says that limits, weight or cap are the lane's own. What begins with File is that of all lanes.
+	// SetLive says that limits, weight or cap are the lane's own. Fields that begin with File are the settings
+	// of all lanes.
 	SetLive         bool     `json:"set_live"`
 	File            []string `json:"file"`
 	FileWeight      int64    `json:"file_weight"`
 	FileMaxInFlight int64    `json:"file_max_in_flight"`
 }
 
-// Name is the lane, for a person.
+// Name returns the lane's name for a person.
 func (l LaneSettings) Name() string { return laneText(l.Lane) }
 
-// Text is what holds, for a person.
+// Text returns the settings for a person.
 func (l LaneSettings) Text() string {
 	limits := strings.Join(l.Limits, " ")
 	if limits == "" {
@@ -45,7 +46,7 @@ func (l LaneSettings) Text() string {
 	return text
 }
 
-// Lane returns what holds for a lane now.
+// Lane returns the settings in force for a lane.
 func (g *Gateway) Lane(ctx context.Context, lane string) (LaneSettings, error) {
 	now, live, err := dispatch.LaneNow(ctx, g.redis, g.Gateway, lane)
 	if err != nil {
@@ -55,8 +56,9 @@ func (g *Gateway) Lane(ctx context.Context, lane string) (LaneSettings, error) {
 		SetLive: len(live.Limits) > 0 || live.Weight > 0 || live.MaxInFlight != nil, File: limitTexts(g.Lanes.Limits), FileWeight: g.Lanes.Weight, FileMaxInFlight: g.Lanes.MaxInFlight}, nil
 }
 
-// SetLane gives a lane limits, a weight and a cap of calls under way of its own, on every process at once. No limits, a weight of zero, and a cap of nil, stay as they are. An error with
-// the code usage says that they can't be kept.
+// SetLane gives a lane its own limits, weight and cap on calls in flight, in every process at once. Empty
+// limits, a weight of zero, and a nil cap are not changed. An error with code usage says that they are not
+// supported.
 func (g *Gateway) SetLane(ctx context.Context, by By, lane string, limits []job.Limit, weight int64, most *int64) error {
 	to, what := dispatch.LaneChange{}, "lane set "+laneText(lane)
 	if len(limits) > 0 {
@@ -74,18 +76,18 @@ func (g *Gateway) SetLane(ctx context.Context, by By, lane string, limits []job.
 	return g.steerLane(ctx, by, what, lane, to)
 }
 
-// ResetLane has a lane have the limits, the weight and the cap of all lanes again. A pause goes on.
+// ResetLane resets a lane's limits, weight and cap to those of all lanes. A pause continues.
 func (g *Gateway) ResetLane(ctx context.Context, by By, lane string) error {
 	none, usual, noCap := []job.Limit{}, int64(0), int64(-1)
 	return g.steerLane(ctx, by, "lane reset "+laneText(lane), lane, dispatch.LaneChange{Limits: &none, Weight: &usual, MaxInFlight: &noCap})
 }
 
-// PauseLane has the jobs of a lane wait, or lets them be called again.
+// PauseLane stops the calls of a lane's jobs, or lets them continue.
 func (g *Gateway) PauseLane(ctx context.Context, by By, lane string, paused bool) error {
 	return g.steerLane(ctx, by, "lane "+pauseVerb(paused)+" "+laneText(lane), lane, dispatch.LaneChange{Paused: &paused})
 }
 
-// PauseRoute has the jobs of a route wait, or lets them be called again.
+// PauseRoute stops the calls of a route's jobs, or lets them continue.
 func (g *Gateway) PauseRoute(ctx context.Context, by By, route string, paused bool) error {
 	if err := dispatch.CheckRoute(g.Gateway, route); err != nil {
 		return err
@@ -107,7 +109,7 @@ func pauseVerb(paused bool) string {
 	return "resume"
 }
 
-// laneText is a lane as the trail has it.
+// laneText returns a lane as written in the audit trail.
 func laneText(lane string) string {
 	if lane == "" {
 		return `""`

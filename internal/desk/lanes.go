@@ -15,64 +15,68 @@ import (
 )
 
 const (
-	// LanesShown is how many lanes a list has, unless something else is asked for.
+	// LanesShown is the default length of a list of lanes.
 	LanesShown = 20
-	// LanesMost is how many lanes a list may have.
+	// LanesMost is the longest list of lanes.
 	LanesMost = 1000
-	// lanesLooked is how many lanes are looked at for a list that somebody waits for: about a second of Redis, 500 at a time.
+	// lanesLooked is how many lanes are read for a list on request: about a second of Redis's time, 500 at
+	// once.
 	lanesLooked = 200_000
-	// lanesGlanced is how many are looked at for what is drawn again every few seconds.
+	// lanesGlanced is how many are read for a display that is refreshed every few seconds.
 	lanesGlanced = 5_000
 )
 
-// LaneQuery says which lanes are listed.
+// LaneQuery says which lanes to list.
 type LaneQuery struct {
-	// Top is how many: those with most jobs. 0: LanesShown.
+	// Top is how many, those with the most jobs first. 0: LanesShown.
 	Top int
-	// Throttled leaves out those that may be called.
+	// Throttled leaves out lanes that may be called.
 	Throttled bool
-	// Glance looks at few lanes, for what is drawn often.
+	// Glance reads fewer lanes, for displays that are refreshed often.
 	Glance bool
 }
 
-// Lanes is the lanes of a gateway with most jobs: "lane list -o json".
+// Lanes are the lanes of a gateway with the most jobs: "lane list -o json".
 type Lanes struct {
 	Gateway string `json:"gateway"`
 	LanesStatus
-	// Exact says that all lanes with jobs were looked at. If it is false, there may be larger ones than these.
+	// Exact says that all lanes with jobs were read. If it is false, there may be larger ones.
 	Exact  bool      `json:"exact"`
 	Looked int64     `json:"looked_at"`
-	Lanes  []LaneRow `json:"lanes"` // the one with most jobs first
+	Lanes  []LaneRow `json:"lanes"` // most jobs first
 }
 
 // LaneRow is a lane with jobs in the queue.
 type LaneRow struct {
-	Lane     string     `json:"lane"`   // empty: the jobs that have no lane
-	Queued   int64      `json:"queued"` // its jobs that wait in the queue
+	Lane     string     `json:"lane"`   // empty: jobs without a lane
+	Queued   int64      `json:"queued"` // its jobs in the queue
 	InFlight *int64     `json:"in_flight"`
 	Until    *time.Time `json:"throttled_until"` // nil: it may be called
 	Paused   bool       `json:"paused"`          // until lane resume
-	// HeldUntil is when a hold of it alone ends. Where it is nil and there is a HoldReason, the hold is over, and one call goes ahead.
+	// HeldUntil is when its own hold ends. If it is nil and HoldReason is set, the hold is over and a probe
+	// goes first.
 	HeldUntil  *time.Time `json:"held_until,omitempty"`
 	HoldReason string     `json:"hold_reason,omitempty"`
 	Limits     []string   `json:"limits"`
 	Weight     int64      `json:"weight"`
-	// Share is how many calls a second it has while all lanes with jobs want as many as they can have, about; nil where nobody can say.
+	// Share is about how many calls a second it gets while every lane with jobs uses its full share; nil if
+	// unknown.
 	Share *float64 `json:"share_per_second"`
 }
 
-// Name is the lane's name for a person.
+// Name returns the lane's name for a person.
 func (l LaneRow) Name() string { return laneText(l.Lane) }
 
-// HoldText is what keeps the lane back alone, for a person: a pause or a hold; empty if neither does. Its limits may.
+// HoldText says for a person what holds back this lane alone: a pause or a hold; empty if neither does. Its
+// limits may.
 func (l LaneRow) HoldText() string { return aloneText(l.Paused, l.HeldUntil, l.HoldReason) }
 
-// noLanes is the error of a gateway that has no lanes.
+// noLanes returns the error for a gateway without lanes.
 func (g *Gateway) noLanes() error {
 	return usage("give it lanes in the file, like lanes: {key: payload.account, limits: [5/s]}, or name another gateway", "gateway %s has no lanes", g.Name)
 }
 
-// LargestLanes returns the lanes with most jobs. An error with the code usage says that the gateway has none.
+// LargestLanes returns the lanes with the most jobs. An error with code usage says that the gateway has none.
 func (g *Gateway) LargestLanes(ctx context.Context, q LaneQuery) (v Lanes, err error) {
 	if !dispatch.Laned(g.Gateway) {
 		return v, g.noLanes()
@@ -84,7 +88,8 @@ func (g *Gateway) LargestLanes(ctx context.Context, q LaneQuery) (v Lanes, err e
 	return g.lanesOf(ctx, s, q)
 }
 
-// GlancedLanes returns some lanes with most jobs of a gateway that stands so, of few that are looked at: for what is drawn again and again. It is nil where the gateway has none.
+// GlancedLanes returns the lanes with the most jobs among a limited number, for displays that are refreshed
+// often. s is the gateway's status. It returns nil if the gateway has no lanes.
 func (g *Gateway) GlancedLanes(ctx context.Context, s Status, top int) (*Lanes, error) {
 	if s.Lanes == nil || g.Lanes == nil {
 		return nil, nil
@@ -118,12 +123,12 @@ func (g *Gateway) lanesOf(ctx context.Context, s Status, q LaneQuery) (v Lanes, 
 	return v, g.heldLanes(ctx, v.Lanes, s.Glance.Now)
 }
 
-// heldLanes fills in which lanes are held alone.
+// heldLanes sets which lanes have a hold of their own.
 func (g *Gateway) heldLanes(ctx context.Context, rows []LaneRow, now time.Time) error {
 	var names []string
 	var at []int
 	for i, l := range rows {
-		if l.Until != nil { // a lane that is held may not be called
+		if l.Until != nil { // a held lane may not be called
 			names, at = append(names, l.Lane), append(at, i)
 		}
 	}
@@ -134,7 +139,7 @@ func (g *Gateway) heldLanes(ctx context.Context, rows []LaneRow, now time.Time) 
 	return err
 }
 
-// rows are lanes with what holds for each.
+// rows returns lanes with their settings.
 func (g *Gateway) rows(ctx context.Context, lanes []bucket.LaneSize, s Status, flying ledger.InFlight) ([]LaneRow, error) {
 	names, rows := make([]string, len(lanes)), make([]LaneRow, len(lanes))
 	for i, l := range lanes {
@@ -178,33 +183,34 @@ func (g *Gateway) rows(ctx context.Context, lanes []bucket.LaneSize, s Status, f
 	return rows, nil
 }
 
-// LaneUse is how much of a limit is used up.
+// LaneUse is how much of a limit is used.
 type LaneUse struct {
 	Limit string `json:"limit"`
-	Used  int64  `json:"used"` // units that are not free again
+	Used  int64  `json:"used"` // units not available again yet
 }
 
-// LaneFlow is the jobs of a lane of one class on one route.
+// LaneFlow is the jobs of a lane in one class on one route.
 type LaneFlow struct {
-	Class  string `json:"class,omitempty"` // none: the gateway has no classes
-	Route  string `json:"route,omitempty"` // none: the gateway's own request
+	Class  string `json:"class,omitempty"` // empty: the gateway has no classes
+	Route  string `json:"route,omitempty"` // empty: the gateway's own request
 	Queued int64  `json:"queued"`
-	// Next is the jobs that are next, one of them first: those that were called before take turns with the others.
+	// Next is the candidates for the next call: jobs called before alternate with the others.
 	Next []string `json:"next"`
 }
 
-// LaneShown is all that is known of one lane: "lane show -o json".
+// LaneShown is everything known of one lane: "lane show -o json".
 type LaneShown struct {
 	Gateway string `json:"gateway"`
 	LaneRow
-	// Free is when its own limits have a permit; nil: they have one.
+	// Free is when its own limits have a permit; nil: now.
 	Free  *time.Time `json:"free_at"`
 	Used  []LaneUse  `json:"used"`
 	Flows []LaneFlow `json:"flows"`
 	Why   string     `json:"why"` // what its next job waits for, for a person
 }
 
-// LookAtLane returns all that is known of a lane. One without jobs that has used nothing looks like one that never was.
+// LookAtLane returns everything known of a lane. A lane without jobs that has used nothing looks the same as
+// one that never existed.
 func (g *Gateway) LookAtLane(ctx context.Context, name string) (v LaneShown, err error) {
 	if g.Lanes == nil {
 		return v, g.noLanes()
@@ -280,7 +286,7 @@ func lanesText(n int64) string {
 	return job.CountText(n) + " lanes"
 }
 
-// Text is " of class urgent on route refund".
+// Text returns " of class urgent on route refund".
 func (f LaneFlow) Text() (text string) {
 	if f.Class != "" {
 		text += " of class " + f.Class

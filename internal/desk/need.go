@@ -9,10 +9,11 @@ import (
 	"spillway/internal/job"
 )
 
-// NeedCursor is a parked job's place in the order for people: REASON/GATEWAY/STAMP. Behind the reason stands its Cursor.
+// NeedCursor returns a parked job's cursor in the order for people: REASON/GATEWAY/STAMP, which is the reason
+// followed by its Cursor.
 func NeedCursor(r job.Record) string { return string(r.Reason) + "/" + Cursor(r) }
 
-// splitNeed takes a NeedCursor apart. reason is empty where it is a Cursor: no gateway's name has a slash.
+// splitNeed splits a NeedCursor. reason is empty for a plain Cursor: a gateway's name has no slash.
 func splitNeed(cursor string) (reason job.Reason, rest string) {
 	first, rest, _ := strings.Cut(cursor, "/")
 	if strings.Contains(rest, "/") && slices.Contains(job.Reasons(), job.Reason(first)) {
@@ -21,14 +22,15 @@ func splitNeed(cursor string) (reason job.Reason, rest string) {
 	return "", cursor
 }
 
-// OfPeople says that a cursor is one of the order for people.
+// OfPeople reports whether a cursor is one of the order for people.
 func OfPeople(cursor string) bool {
 	reason, _ := splitNeed(cursor)
 	return reason != ""
 }
 
-// EachByNeed visits the jobs in the order for people, from behind a NeedCursor (empty: from the first): reason by reason, what needs somebody first,
-// and those of one reason as Each does. It says nothing of ids that were not met. What LeavesOut says is left out.
+// EachByNeed visits the jobs in the order for people, after a NeedCursor (empty: from the first): by reason,
+// those that need an operator first, and within a reason as Each does. It does not report ids that were not
+// found. It skips what LeavesOut says.
 func (s *Selection) EachByNeed(ctx context.Context, cursor string, visit func(*Gateway, job.Record) error) error {
 	first, rest := splitNeed(cursor)
 	left := s.Filter.Limit
@@ -51,7 +53,7 @@ func (s *Selection) EachByNeed(ctx context.Context, cursor string, visit func(*G
 	return nil
 }
 
-// needed is the reasons that the filter means, in their order, from first on; empty: from the beginning.
+// needed returns the reasons that the filter selects, in order, starting at first; empty: at the beginning.
 func (s *Selection) needed(first job.Reason) []job.Reason {
 	all := job.Reasons()
 	return slices.DeleteFunc(all[max(slices.Index(all, first), 0):], func(r job.Reason) bool {
@@ -59,12 +61,13 @@ func (s *Selection) needed(first job.Reason) []job.Reason {
 	})
 }
 
-// LeavesOut says that a list for people leaves out the jobs that wait for room: it does unless the filter has a reason, an id, a pattern, a lane or a route.
+// LeavesOut reports whether a list for people omits the jobs that wait for room: it does unless the filter has
+// a reason, an id, a pattern, a lane or a route.
 func (s *Selection) LeavesOut() bool {
 	return len(s.Filter.Reasons)+len(s.Filter.IDs) == 0 && s.Filter.Match == nil && s.Filter.Lane+s.Filter.Route == ""
 }
 
-// ForRoom is how many jobs that wait for room the rest of the filter means.
+// ForRoom returns how many jobs that wait for room the rest of the filter selects.
 func (s *Selection) ForRoom(ctx context.Context) (n int64, err error) {
 	f := deadletter.Filter{Reasons: []job.Reason{job.Rejected}, Batch: s.Filter.Batch, Since: s.Filter.Since, Until: s.Filter.Until}
 	for _, g := range s.Gateways {

@@ -8,19 +8,19 @@ import (
 	"spillway/internal/job"
 )
 
-// fewAlike is up to how many needs that are alike each stands for itself.
+// fewAlike is the number of similar needs up to which they are not grouped.
 const fewAlike = 3
 
-// NeedGroup is a need, or many gateways' that are alike: of the same kind, for the same reason.
+// NeedGroup is one need, or similar needs of several gateways: of the same kind, for the same reason.
 type NeedGroup struct {
-	Need              // of one gateway; of many: the earliest since, all jobs, and their money where it is known of all
-	Gateways []string // whose it is, in the order of the needs
+	Need              // of one gateway; of several: the earliest since, all jobs, and their money if all of it is known
+	Gateways []string // in the order of the needs
 }
 
-// Several says that it is more than one gateway's.
+// Several reports whether it covers more than one gateway.
 func (g NeedGroup) Several() bool { return len(g.Gateways) > 1 }
 
-// Names names the gateways, the first of them if there are many. Empty where What names them.
+// Names names the gateways, or the first of many. It is empty if What names them.
 func (g NeedGroup) Names() string {
 	if g.namesItself() {
 		return ""
@@ -39,7 +39,7 @@ func firstNames(gateways []string) string {
 	return names
 }
 
-// Text is the group in a line, for a terminal.
+// Text returns the group as one line, for a terminal.
 func (g NeedGroup) Text() string {
 	if !g.Several() {
 		return g.Need.Text()
@@ -49,8 +49,8 @@ func (g NeedGroup) Text() string {
 	return one.Text()
 }
 
-// GroupNeeds puts needs together that are alike, so that the trouble of thousands of gateways does not hide that of one. The order stays: a group stands where its
-// first need does.
+// GroupNeeds groups similar needs, so that the needs of thousands of gateways do not hide that of one. The
+// order stays: a group is at the place of its first need.
 func GroupNeeds(all []Need) []NeedGroup {
 	alike := map[string][]Need{}
 	for _, n := range all {
@@ -69,7 +69,8 @@ func GroupNeeds(all []Need) []NeedGroup {
 	return groups
 }
 
-// likeness is the same for needs that are alike. Since when nobody serves a gateway makes no difference.
+// likeness returns a key that is equal for similar needs. Since when a gateway is not served makes no
+// difference.
 func (n Need) likeness() string {
 	if n.Kind == NeedUnserved {
 		return string(n.Kind)
@@ -89,7 +90,7 @@ func groupOf(same []Need) NeedGroup {
 	}
 	switch g.Kind {
 	case NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedPaused:
-		g.Amount, g.NoAmount = nil, 0 // it is looked at of the first of them alone
+		g.Amount, g.NoAmount = nil, 0 // known only for the first of them
 	case NeedUnserved:
 		g.Amount, g.NoAmount = nil, 0
 		g.What, g.Do = "no dispatcher serves these gateways", "dispatcher run"

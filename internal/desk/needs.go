@@ -16,26 +16,26 @@ import (
 	"spillway/internal/record"
 )
 
-// NeedKind names what a person is needed for.
+// NeedKind says what an operator is needed for.
 type NeedKind string
 
-// The kinds of needs. The reasons of parked jobs that a person has to settle are kinds, too.
+// The kinds of needs. The reasons for parking that an operator has to settle are kinds, too.
 const (
-	NeedStopped  NeedKind = "stopped"       // the gateway's data in Redis is doubted, or its limits are
-	NeedDenied   NeedKind = "denied"        // the gateway does not let calls in
+	NeedStopped  NeedKind = "stopped"       // the gateway's data in Redis, or its limits, are in doubt
+	NeedDenied   NeedKind = "denied"        // the gateway denies access
 	NeedReader   NeedKind = "outcomes_held" // a reader of the gateway's outcomes is too far behind
-	NeedCircuit  NeedKind = "circuit_open"  // the gateway fails for openLong or more
+	NeedCircuit  NeedKind = "circuit_open"  // the gateway has failed for openLong or more
 	NeedUnserved NeedKind = "unserved"      // jobs wait, and no dispatcher serves the gateway
-	NeedPaused   NeedKind = "paused"        // jobs wait, and the gateway is paused for pausedLong or more
+	NeedPaused   NeedKind = "paused"        // jobs wait, and the gateway has been paused for pausedLong or more
 	NeedBatch    NeedKind = "batch_stopped"
-	NeedUnlisted NeedKind = "unlisted" // jobs of a gateway that the configuration does not have
+	NeedUnlisted NeedKind = "unlisted" // jobs of a gateway that is not configured
 	NeedRoom     NeedKind = "parked_most"
 	NeedBytes    NeedKind = "parked_bytes"
-	NeedLookups  NeedKind = "lookups_fail" // those of a pending job fail for FailingLong or more
-	NeedOverload NeedKind = "overloaded"   // a dispatcher is too slow for the limits of its gateways
+	NeedLookups  NeedKind = "lookups_fail" // the look-ups of a pending job have failed for FailingLong or more
+	NeedOverload NeedKind = "overloaded"   // a dispatcher is too slow for its gateways' limits
 )
 
-// NeedKinds returns all kinds, the most urgent first.
+// NeedKinds returns all kinds, most urgent first.
 func NeedKinds() []NeedKind {
 	kinds := []NeedKind{NeedKind(job.UnknownOutcome), NeedStopped, NeedDenied, NeedReader, NeedCircuit, NeedUnserved, NeedBatch, NeedLookups, NeedUnlisted, NeedOverload, NeedRoom, NeedBytes,
 		NeedKind(job.Unreadable), NeedKind(job.Exhausted), NeedKind(job.Refused)}
@@ -48,32 +48,33 @@ func NeedKinds() []NeedKind {
 }
 
 const (
-	openLong   = 2 * time.Minute // as long as the alert SpillwayCircuitOpen waits
-	pausedLong = time.Hour       // as long as the alert SpillwayPaused waits
-	// FailingLong is for how long look-ups fail until a person is needed: as long as the alert SpillwayLookupsFail waits.
+	openLong   = 2 * time.Minute // the same as the alert SpillwayCircuitOpen
+	pausedLong = time.Hour       // the same as the alert SpillwayPaused
+	// FailingLong is how long look-ups must fail before an operator is needed: the same as the alert
+	// SpillwayLookupsFail.
 	FailingLong = 15 * time.Minute
-	// mostPriced is how many held gateways are looked at for the money of what waits: each takes two round trips.
+	// mostPriced is how many held gateways are read for the money of waiting jobs: each takes two round trips.
 	mostPriced = 50
 )
 
-// Need is something that stays as it is until a person acts.
+// Need is a situation that lasts until an operator acts.
 type Need struct {
 	Kind    NeedKind `json:"kind"`
 	Gateway string   `json:"gateway"`
-	Batch   string   `json:"batch,omitempty"` // of a batch that stopped itself
+	Batch   string   `json:"batch,omitempty"` // the batch that stopped itself
 	// What says in a sentence what is wrong.
 	What string `json:"what"`
-	// Since is when it began; nil if nobody knows.
+	// Since is when it began; nil if unknown.
 	Since *time.Time `json:"since"`
-	// Totals are the jobs that wait for it, and what is known of their money.
+	// Totals are the jobs that wait for it, with their money as far as it is known.
 	job.Totals
-	// Do says what to type.
+	// Do is the command to type.
 	Do string `json:"do"`
 	// Runbook is the section of docs/runbook.md that explains it.
 	Runbook string `json:"runbook"`
 }
 
-// Text is the need in a line, for a terminal.
+// Text returns the need as one line, for a terminal.
 func (n Need) Text() string {
 	text := n.Gateway + ": " + n.What
 	if n.namesItself() {
@@ -87,11 +88,12 @@ func (n Need) Text() string {
 	return text
 }
 
-// namesItself says that What names the gateway and its jobs, or all gateways of the process.
+// namesItself reports whether What names the gateway and its jobs, or all gateways of the process.
 func (n Need) namesItself() bool { return n.Kind == NeedUnlisted || n.Kind == NeedOverload }
 
-// Needs returns what a person has to do, the most urgent first, from how the gateways stand and from the gateways that the configuration does not have.
-// Of one kind, what has lasted longest comes first. What can't be seen because the data of a gateway is damaged is missing, and damaged says so.
+// Needs returns what operators have to do, most urgent first, given the gateways' statuses and the gateways
+// that are not configured. Within a kind, the longest-lasting need comes first. Needs that can't be determined
+// because a gateway's data is damaged are missing, and damaged says so.
 func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) (needs []Need, damaged, err error) {
 	needs = []Need{}
 	for _, s := range all {
@@ -121,7 +123,7 @@ func (d *Desk) Needs(ctx context.Context, all []Status, unlisted []Unlisted) (ne
 	return needs, AlsoDamaged(damaged, unpriced), err
 }
 
-// earlier puts the earlier moment first, and no moment last.
+// earlier orders the earlier time first, and nil last.
 func earlier(a, b *time.Time) int {
 	switch {
 	case a == nil && b == nil:
@@ -138,7 +140,7 @@ func (s Status) need(kind NeedKind, what string, since time.Time, jobs job.Total
 	return Need{Kind: kind, Gateway: s.Gateway, What: what, Since: when(since), Totals: jobs, Do: do, Runbook: kind.Runbook()}
 }
 
-// needs returns what the gateway needs a person for.
+// needs returns the gateway's needs.
 func (s Status) needs() (all []Need) {
 	for _, r := range job.Reasons() {
 		if n, about := s.Glance.Parked[r], r.About(); n > 0 && about.Needs != "" {
@@ -166,14 +168,14 @@ func (s Status) needs() (all []Need) {
 	return all
 }
 
-// heldNeed returns what keeps the gateway's calls back, if only a person ends it.
+// heldNeed returns the need for what holds the gateway's calls back, if only an operator can end it.
 func (s Status) heldNeed() (Need, bool) {
 	v := s.Glance
 	waiting := job.Totals{Jobs: v.Queued + v.InFlight + v.Scheduled + v.Retrying + v.Pending + v.ForRoom()}
 	lasts := v.Now.Sub(v.Since)
 	switch s.Word() {
 	case Stopped:
-		if o := s.Outcomes; o != nil && o.HeldSince != nil && !v.Hold.Since.IsZero() { // nobody knows since when data is doubted
+		if o := s.Outcomes; o != nil && o.HeldSince != nil && !v.Hold.Since.IsZero() { // it is unknown since when data has been in doubt
 			return s.need(NeedReader, v.Hold.PauseWhy, *o.HeldSince, waiting, fmt.Sprintf("see why %[1]s does not read: dispatcher outcomes -g %[2]s --reader %[1]s --limit 1", o.WaitsFor, s.Gateway)), true
 		}
 		return s.need(NeedStopped, v.Hold.PauseWhy, v.Since, waiting, "see the runbook: resume does not end it"), true
@@ -189,7 +191,7 @@ func (s Status) heldNeed() (Need, bool) {
 	return Need{}, false
 }
 
-// lookupsNeed returns that the look-ups of a pending job have failed for long. That jobs are pending needs nobody.
+// lookupsNeed returns the need for look-ups that have failed for long. Pending jobs alone need no operator.
 func (s Status) lookupsNeed() (Need, bool) {
 	a := s.Glance.Asking
 	if a.Failing.IsZero() || s.Glance.Now.Sub(a.Failing) < FailingLong {
@@ -199,13 +201,13 @@ func (s Status) lookupsNeed() (Need, bool) {
 		"check lookup of the gateway in the file, and its credentials: dispatcher job "+dispatch.ShellWord(a.FailingJob)), true
 }
 
-// need returns the need of a gateway that the configuration does not have, unless another file has it.
+// need returns the need of a gateway that is not configured, unless another dispatcher serves it.
 func (u Unlisted) need() (Need, bool) {
 	n := Need{Kind: NeedUnlisted, Gateway: u.Gateway, What: u.Text(), Since: u.LastServed, Totals: u.Totals, Do: u.Hint(), Runbook: NeedUnlisted.Runbook()}
 	return n, u.NeedsPerson()
 }
 
-// stoppedNeeds returns the batches that stopped themselves.
+// stoppedNeeds returns the needs of batches that stopped themselves.
 func (d *Desk) stoppedNeeds(ctx context.Context, all []Status) (needs []Need, damaged, err error) {
 	parked := map[string]bool{}
 	for _, s := range all {
@@ -217,7 +219,7 @@ func (d *Desk) stoppedNeeds(ctx context.Context, all []Status) (needs []Need, da
 	return slices.Concat(found...), damaged, err
 }
 
-// mostStopped is how many batches of a gateway that stopped themselves are named.
+// mostStopped is how many such batches of a gateway are named.
 const mostStopped = 10
 
 func (g *Gateway) stoppedNeeds(ctx context.Context) (needs []Need, err error) {
@@ -237,7 +239,8 @@ func (g *Gateway) stoppedNeeds(ctx context.Context) (needs []Need, err error) {
 	return needs, err
 }
 
-// price adds what is known of the money that waits at the gateways that are held, as far as mostPriced goes.
+// price adds the money, as far as known, of the jobs that wait at held gateways, for at most mostPriced of
+// them.
 func (d *Desk) price(ctx context.Context, needs []Need) (damaged, err error) {
 	waiting := map[string]*Need{}
 	for i, n := range needs {

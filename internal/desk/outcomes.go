@@ -12,14 +12,14 @@ import (
 	"spillway/internal/job"
 )
 
-// Outcomes is a gateway's outcome feed, by cursors as people and programs write them.
+// Outcomes is a gateway's outcome feed, with cursors in their external form.
 type Outcomes struct {
 	gateway string
 	readers []string
 	feed    *feed.Feed
 }
 
-// Outcomes returns the gateway's outcome feed. An error with the code not_found says that the configuration has none.
+// Outcomes returns the gateway's outcome feed. An error with code not_found says that none is configured.
 func (g *Gateway) Outcomes() (*Outcomes, error) {
 	f := dispatch.Feed(g.redis, g.Gateway)
 	if f == nil {
@@ -29,23 +29,23 @@ func (g *Gateway) Outcomes() (*Outcomes, error) {
 	return &Outcomes{g.Name, g.Gateway.Outcomes.Readers, f}, nil
 }
 
-// Told is how an outcome feed stands.
+// Told is the state of an outcome feed.
 type Told struct {
-	Kept      int64        `json:"kept"`                 // outcomes that are kept
-	HeldSince *time.Time   `json:"held_since,omitempty"` // the gateway is, since WaitsFor is too far behind; nil: it is not
+	Kept      int64        `json:"kept"`                 // outcomes stored
+	HeldSince *time.Time   `json:"held_since,omitempty"` // since when the gateway is held because WaitsFor is too far behind; nil: it is not
 	WaitsFor  string       `json:"waits_for,omitempty"`
-	Readers   []ToldReader `json:"readers"` // in the order of the configuration
+	Readers   []ToldReader `json:"readers"` // in configured order
 }
 
-// ToldReader is how far a reader of outcomes is.
+// ToldReader is the progress of a reader of outcomes.
 type ToldReader struct {
 	Reader      string     `json:"reader"`
-	Behind      int64      `json:"behind"`                 // outcomes that it has not acknowledged
-	BehindSince *time.Time `json:"behind_since,omitempty"` // when the first of them was; nil: there is none
-	Dropped     int64      `json:"dropped,omitempty"`      // outcomes that were dropped before it had them
+	Behind      int64      `json:"behind"`                 // outcomes not acknowledged
+	BehindSince *time.Time `json:"behind_since,omitempty"` // time of the first of them; nil: none
+	Dropped     int64      `json:"dropped,omitempty"`      // outcomes dropped before it read them
 }
 
-// toldOf is how a feed stands; nil where there is none.
+// toldOf returns the state of a feed; nil if there is none.
 func toldOf(s *feed.Standing) *Told {
 	if s == nil {
 		return nil
@@ -57,7 +57,7 @@ func toldOf(s *feed.Standing) *Told {
 	return t
 }
 
-// Told are the gateways that have an outcome feed, in the order of the configuration.
+// Told returns the gateways with an outcome feed, in configured order.
 func (d *Desk) Told() (all []*Gateway) {
 	for _, g := range d.Gateways {
 		if g.Gateway.Outcomes != nil {
@@ -67,7 +67,8 @@ func (d *Desk) Told() (all []*Gateway) {
 	return all
 }
 
-// ToldTo are the gateways of whose outcomes this is a reader, in the order of the configuration. An error with the code not_found says that it is none of any.
+// ToldTo returns the gateways whose outcomes this reader reads, in configured order. An error with code
+// not_found says that there are none.
 func (d *Desk) ToldTo(reader string) (all []*Gateway, err error) {
 	for _, g := range d.Told() {
 		if slices.Contains(g.Gateway.Outcomes.Readers, reader) {
@@ -80,7 +81,8 @@ func (d *Desk) ToldTo(reader string) (all []*Gateway, err error) {
 	return all, err
 }
 
-// Read returns up to so many outcomes behind a cursor, the oldest first; an empty cursor means from the first that is kept. None: there is no news.
+// Read returns up to limit outcomes after a cursor, oldest first; an empty cursor means from the first one
+// stored. An empty result means that there are none yet.
 func (o *Outcomes) Read(ctx context.Context, after string, limit int) ([]feed.Outcome, error) {
 	c, err := cursor(after)
 	if err != nil {
@@ -89,7 +91,8 @@ func (o *Outcomes) Read(ctx context.Context, after string, limit int) ([]feed.Ou
 	return o.feed.Read(ctx, c, limit)
 }
 
-// Wait returns when there is an outcome behind the cursor, and at the latest after a while. The error is ctx.Err() when ctx ends first.
+// Wait returns when there is an outcome after the cursor, or when within has passed. The error is ctx.Err() if
+// ctx ends first.
 func (o *Outcomes) Wait(ctx context.Context, after string, within time.Duration) error {
 	c, err := cursor(after)
 	if err != nil {
@@ -98,7 +101,8 @@ func (o *Outcomes) Wait(ctx context.Context, after string, within time.Duration)
 	return o.feed.Wait(ctx, c, within)
 }
 
-// Acked returns the cursor up to which a reader has acknowledged; empty: nothing yet. An error with the code not_found says that there is no such reader.
+// Acked returns the cursor up to which a reader has acknowledged; empty: nothing yet. An error with code
+// not_found says that there is no such reader.
 func (o *Outcomes) Acked(ctx context.Context, reader string) (string, error) {
 	at := slices.Index(o.readers, reader)
 	if at < 0 {
@@ -111,7 +115,8 @@ func (o *Outcomes) Acked(ctx context.Context, reader string) (string, error) {
 	return s.Readers[at].Cursor, nil
 }
 
-// Ack notes that a reader has all outcomes up to a cursor. An error with the code not_found says that there is no such reader.
+// Ack records that a reader has processed all outcomes up to a cursor. An error with code not_found says that
+// there is no such reader.
 func (o *Outcomes) Ack(ctx context.Context, reader, upto string) (feed.Acked, error) {
 	c, err := cursor(upto)
 	switch {

@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// Overload is a dispatcher that is too slow for what its gateways allow: it calls as often as it can.
+// Overload is a dispatcher that is too slow for its gateways' limits, although it calls as fast as it can.
 type Overload struct {
 	Process string    `json:"process"` // HOST.PID
 	Since   time.Time `json:"since"`
 	Slots   int64     `json:"slots_in_hand_at_most"` // it takes no more slots than it can use
-	// Gateways are those at which it said so.
+	// Gateways are those for which it reported this.
 	Gateways []string `json:"-"`
 }
 
-// overloads returns the dispatchers that are too slow, each once with all of its gateways, in the order of their first gateways.
+// overloads returns the dispatchers that are too slow, each once with all of its gateways, in the order of
+// their first gateways.
 func overloads(all []Status) (found []Overload) {
 	for _, s := range all {
 		for _, o := range s.Overloaded {

@@ -11,19 +11,20 @@ import (
 	"spillway/internal/job"
 )
 
-// Pace is how carefully a replay goes. The zero one goes as fast as there is room.
+// Pace limits the speed of a replay. The zero Pace replays as fast as there is room.
 type Pace struct {
-	// Rate is how fast jobs go in at the most, in units of cost a second, spread evenly. Zero means no bound.
+	// Rate is the highest rate, in units of cost a second, spread evenly. Zero means no bound.
 	Rate float64
-	// Share bounds it by a part of the gateway's limits as they are now, 0 to 1. Zero means no bound.
+	// Share limits the rate to a part of the gateway's current limits, 0 to 1. Zero means no bound.
 	Share float64
-	// Canary is how many jobs go first: the rest follows when each of them is done. Zero means that all go at once.
+	// Canary is how many jobs go first; the rest follows when each of them is done. Zero means that all go at
+	// once.
 	Canary int
 
 	rate, share string // as typed
 }
 
-// SetRate reads a rate like 50/s or 300/10s. name is how errors call it.
+// SetRate parses a rate such as 50/s or 300/10s. name is its name in errors.
 func (p *Pace) SetRate(text, name string) error {
 	l, err := job.ParseLimit(text)
 	if err != nil {
@@ -33,7 +34,7 @@ func (p *Pace) SetRate(text, name string) error {
 	return nil
 }
 
-// SetShare reads a share like 20%. name is how errors call it.
+// SetShare parses a share such as 20%. name is its name in errors.
 func (p *Pace) SetShare(text, name string) error {
 	const hint = "write it like 20%, more than 0% and at most 100%"
 	number, percent := strings.CutSuffix(text, "%")
@@ -48,7 +49,7 @@ func (p *Pace) SetShare(text, name string) error {
 	return nil
 }
 
-// text is the pace as flags of the command line.
+// text returns the pace as command-line flags.
 func (p Pace) text() (text string) {
 	if p.rate != "" {
 		text += " --rate " + p.rate
@@ -62,7 +63,7 @@ func (p Pace) text() (text string) {
 	return text
 }
 
-// leave says what a replay may do at the gateway now: it asks for the hold and the limits each time.
+// leave returns what the gateway permits a replay now. It reads the hold and the limits each time.
 func (g *Gateway) leave(ctx context.Context, p Pace) (deadletter.Leave, error) {
 	leave := deadletter.Leave{Rate: p.Rate}
 	hold, err := dispatch.Hold(ctx, g.redis, g.Gateway)
@@ -80,8 +81,8 @@ func (g *Gateway) leave(ctx context.Context, p Pace) (deadletter.Leave, error) {
 	return leave, err
 }
 
-// stoppedBy says what keeps a gateway's calls back; empty if nothing does. The one call that goes first after a hold is
-// no reason to stop: a replay may be what brings it.
+// stoppedBy says what holds a gateway's calls back; empty if nothing does. A pending probe is no reason to
+// stop, because the replay may supply it.
 func stoppedBy(gateway string, s bucket.Standing) string {
 	switch {
 	case s.Paused:
@@ -92,8 +93,9 @@ func stoppedBy(gateway string, s bucket.Standing) string {
 	return ""
 }
 
-// openCircuit says that a gateway's circuit is still open when its hold is over, and that other jobs wait for the call that shows whether it
-// is back. If no other job waits, the replay itself has to bring that call. If it fails, the next look finds the hold.
+// openCircuit says that a gateway's circuit is still open after its hold, and that other jobs wait for the
+// probe. If no other job waits, the replay itself has to supply the probe. If that fails, the next call of
+// leave finds the hold.
 func (g *Gateway) openCircuit(ctx context.Context, hold bucket.Standing) (string, error) {
 	now, err := g.Books.Look(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// ParkDeed is what Park does to a job, or would do: "park -o json".
+// ParkDeed is what Park does or would do to a job: "park -o json".
 type ParkDeed struct {
 	ID       string      `json:"id"`
 	Gateway  string      `json:"gateway"`
@@ -21,7 +21,7 @@ type ParkDeed struct {
 	Done     bool        `json:"done"`
 }
 
-// WouldPark says what Park would do. An error says why the job can't be parked.
+// WouldPark returns what Park would do. An error says why the job can't be parked.
 func (f Found) WouldPark() (ParkDeed, error) {
 	money := f.Money(f.Record)
 	d := ParkDeed{ID: f.Record.Job.ID, Gateway: f.Name, Was: f.Record.State, Reason: job.Cancelled, Unsure: f.Record.Unsure || f.Record.State == job.Pending,
@@ -32,7 +32,7 @@ func (f Found) WouldPark() (ParkDeed, error) {
 	return d, f.waitsStill()
 }
 
-// waitsStill is why a job can't be parked by hand; nil if it can.
+// waitsStill returns why an operator can't park a job, or nil.
 func (f Found) waitsStill() error {
 	rec := f.Record
 	switch {
@@ -50,8 +50,9 @@ func (f Found) waitsStill() error {
 		Hint: "there is nothing left to park"}
 }
 
-// Park takes a job that waits for its call out of the queue, or a pending one out of the asking, and parks it. It is written down first. A job that has moved on since it was found is left alone:
-// an error with the code failed says so.
+// Park removes a job that waits for its call from the queue, or ends the look-ups of a pending one, and parks
+// it. It writes the audit entry first. An error with code failed says that the job has moved on since it was
+// found, and was not changed.
 func (f Found) Park(ctx context.Context, by By) error {
 	now, err := f.redis.Time(ctx).Result()
 	if err != nil {

@@ -10,36 +10,37 @@ import (
 	"spillway/internal/job"
 )
 
-// RouteStatus is how a route of a gateway stands.
+// RouteStatus is the state of a gateway's route.
 type RouteStatus struct {
 	Route string `json:"route"` // empty: the gateway's own request
-	// Queued is how many jobs that take it wait in the queue; nil where nobody counts them.
+	// Queued is how many of its jobs are in the queue; nil if not counted.
 	Queued *int64   `json:"queued"`
 	Limits []string `json:"limits"` // besides the gateway's
 	Paused bool     `json:"paused,omitempty"`
-	// HeldUntil is when a hold of it alone ends. Where it is nil and there is a HoldReason, the hold is over, and one call goes ahead.
+	// HeldUntil is when its own hold ends. If it is nil and HoldReason is set, the hold is over and a probe
+	// goes first.
 	HeldUntil  *time.Time `json:"held_until,omitempty"`
 	HoldReason string     `json:"hold_reason,omitempty"`
 }
 
-// ClassStatus is how a class of a gateway stands.
+// ClassStatus is the state of a gateway's class.
 type ClassStatus struct {
 	Class string `json:"class"`
-	// Queued is how many of its jobs wait in the queue. Where the gateway has no lanes, those that were called before are left out.
+	// Queued is how many of its jobs are in the queue. Without lanes, it omits jobs that were called before.
 	Queued int64 `json:"queued"`
-	Floor  int64 `json:"floor_percent"` // of the calls that it has at least; 0: none
+	Floor  int64 `json:"floor_percent"` // least share of the calls; 0: none
 }
 
-// LanesStatus is how the lanes of a gateway stand, all together.
+// LanesStatus is the state of a gateway's lanes together.
 type LanesStatus struct {
-	Busy      int64    `json:"with_jobs"` // in the queue
-	Throttled int64    `json:"throttled"` // of those: they have no permit before some moment
+	Busy      int64    `json:"with_jobs"` // with jobs in the queue
+	Throttled int64    `json:"throttled"` // those of them without a permit now
 	Queued    int64    `json:"queued"`    // jobs in lanes
-	Unsorted  int64    `json:"unsorted"`  // jobs in the queue that do not stand in lanes yet
+	Unsorted  int64    `json:"unsorted"`  // jobs in the queue that are not in lanes yet
 	Limits    []string `json:"limits"`    // of each lane
 }
 
-// parts fills in how the queue is divided.
+// parts sets how the queue is divided.
 func (s *Status) parts(p dispatch.Parts, ofLanes []job.Limit) {
 	for _, r := range p.Routes {
 		one := RouteStatus{Route: r.Name, Limits: limitTexts(r.Limits), Paused: r.Paused}
@@ -57,7 +58,8 @@ func (s *Status) parts(p dispatch.Parts, ofLanes []job.Limit) {
 	}
 }
 
-// heldAlone is until when a route or a lane is held, and why. Without an end and with a reason, the hold is over, and one call goes ahead.
+// heldAlone returns until when a route or lane is held on its own, and why. A reason without an end means that
+// the hold is over and a probe goes first.
 func heldAlone(h bucket.Standing, now time.Time) (until *time.Time, why string) {
 	switch {
 	case h.HeldUntil.After(now):
@@ -68,7 +70,7 @@ func heldAlone(h bucket.Standing, now time.Time) (until *time.Time, why string) 
 	return nil, ""
 }
 
-// aloneText is what keeps a route or a lane back alone, for a person; empty if nothing does.
+// aloneText says for a person what holds back a route or lane alone; empty if nothing does.
 func aloneText(paused bool, until *time.Time, why string) string {
 	switch {
 	case paused:
@@ -81,7 +83,7 @@ func aloneText(paused bool, until *time.Time, why string) string {
 	return ""
 }
 
-// PartsText says how the queue is divided, for a person; empty where it is not.
+// PartsText says for a person how the queue is divided; empty if it is not.
 func (s Status) PartsText() string {
 	var parts []string
 	if l := s.Lanes; l != nil && (len(l.Limits) > 0 || l.Busy > 1) {
@@ -124,7 +126,7 @@ func (s Status) routesText() string {
 	return strings.Join(all, ", ")
 }
 
-// Name is the route's name for a person.
+// Name returns the route's name for a person.
 func (r RouteStatus) Name() string {
 	if r.Route == "" {
 		return "(none)"
@@ -132,10 +134,10 @@ func (r RouteStatus) Name() string {
 	return r.Route
 }
 
-// HoldText is what keeps the route back alone, for a person; empty if nothing does. Its limits may.
+// HoldText says for a person what holds back this route alone; empty if nothing does. Its limits may.
 func (r RouteStatus) HoldText() string { return aloneText(r.Paused, r.HeldUntil, r.HoldReason) }
 
-// checkPriority returns why jobs of the gateway can't have a class from now on, or nil.
+// checkPriority returns why jobs of the gateway can't be given a class, or nil.
 func (g *Gateway) checkPriority(a Action, class string) error {
 	if class == "" {
 		return nil
@@ -156,7 +158,7 @@ func (g *Gateway) checkPriority(a Action, class string) error {
 	return usage("its classes are "+strings.Join(names, ", "), "the gateway %s has no class %q%s", g.Name, class, job.DidYouMean(class, "", names))
 }
 
-// classChange is what becomes of the class of the jobs: that of the usual one has no name in records.
+// classChange returns the change of the jobs' class. The default class has no name in records.
 func (b *Bulk) classChange() job.ClassChange {
 	for _, c := range b.Gateway.Priority.List() {
 		if c.Name == b.Options.Priority && c.Usual {

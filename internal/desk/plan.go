@@ -10,17 +10,18 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Plan is an action upon a selection: what it would do, and what it did.
+// Plan is an action on a selection: what it would do, and what it did.
 type Plan struct {
 	Action Action
-	Parts  []*Bulk // of the gateways that have jobs which are meant
-	// Missing is the ids of the filter whose jobs are not parked.
+	Parts  []*Bulk // one for each gateway with selected jobs
+	// Missing is the filter's ids whose jobs are not parked.
 	Missing []string
 	// Cut says that ctx ended before all jobs were counted.
 	Cut bool
 }
 
-// Plan counts what an action would do to the selection, and changes nothing. If ctx's time runs out, the plan covers what was counted by then.
+// Plan counts what an action would do to the selection, and changes nothing. If ctx ends early, the plan covers
+// what was counted by then.
 func (s *Selection) Plan(ctx context.Context, a Action, o Options) (*Plan, error) {
 	if err := a.offered(s.Desk); err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (s *Selection) Plan(ctx context.Context, a Action, o Options) (*Plan, error
 	return p, err
 }
 
-// hasAmounts says that the jobs of some gateway have money.
+// hasAmounts reports whether the jobs of some gateway have money.
 func (d *Desk) hasAmounts() bool {
 	for _, g := range d.Gateways {
 		if g.Amount.Field != "" {
@@ -62,7 +63,7 @@ func (d *Desk) hasAmounts() bool {
 	return false
 }
 
-// Meant is the jobs that the action would touch, or hold back.
+// Meant returns the jobs that the action would take or hold back.
 func (p *Plan) Meant() (t job.Totals) {
 	for _, b := range p.Parts {
 		t.Add(b.Meant.Totals)
@@ -70,7 +71,7 @@ func (p *Plan) Meant() (t job.Totals) {
 	return t
 }
 
-// Would is the jobs that it would take.
+// Would returns the jobs that it would take.
 func (p *Plan) Would() (t job.Totals) {
 	for _, b := range p.Parts {
 		t.Add(b.Would)
@@ -78,7 +79,7 @@ func (p *Plan) Would() (t job.Totals) {
 	return t
 }
 
-// ByReason is the jobs that it would touch by reason, of all gateways together.
+// ByReason returns the jobs that it would take or hold back by reason, over all gateways.
 func (p *Plan) ByReason() map[job.Reason]job.Totals {
 	all := map[job.Reason]job.Totals{}
 	for _, b := range p.Parts {
@@ -91,7 +92,7 @@ func (p *Plan) ByReason() map[job.Reason]job.Totals {
 	return all
 }
 
-// Held is how many jobs were held back, or would be, by why.
+// Held returns how many jobs were or would be held back, by reason.
 func (p *Plan) Held() map[string]int {
 	all := map[string]int{}
 	for _, b := range p.Parts {
@@ -102,7 +103,7 @@ func (p *Plan) Held() map[string]int {
 	return all
 }
 
-// Often is how many of the jobs were replayed often without success.
+// Often returns how many of the jobs were replayed often without success.
 func (p *Plan) Often() (n int) {
 	for _, b := range p.Parts {
 		n += b.Often
@@ -110,7 +111,7 @@ func (p *Plan) Often() (n int) {
 	return n
 }
 
-// Now is how far it got, at all gateways together.
+// Now returns the progress over all gateways.
 func (p *Plan) Now() (sum Progress) {
 	for _, b := range p.Parts {
 		far := b.Now()
@@ -133,8 +134,9 @@ func (p *Plan) Now() (sum Progress) {
 	return sum
 }
 
-// Run does what was planned, at all gateways side by side: one without room keeps no other waiting. watch is told of each step of a gateway's part, one at a time. It returns
-// an error for each part, nil where all went well.
+// Run carries out the plan at all gateways concurrently, so that a gateway without room delays no other. watch
+// is called after each step of a gateway's part, one at a time. It returns an error for each part, nil if there
+// was none.
 func (p *Plan) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func(*Bulk)) []error {
 	errs := make([]error, len(p.Parts))
 	var all sync.WaitGroup

@@ -12,23 +12,24 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Process is a dispatcher that serves gateways, or did until lately.
+// Process is a dispatcher that is running, or was until recently.
 type Process struct {
 	Process string `json:"process"` // HOST.PID
-	// State is serving, or silent: it has given no sign of life for a while, and did not say that it stops.
+	// State is serving, or silent: it has given no sign of life for a while, and did not announce that it
+	// stops.
 	State    ProcessState `json:"state"`
 	Version  string       `json:"version"`
 	Started  time.Time    `json:"started"`
 	Seen     time.Time    `json:"last_seen"`
-	Gateways int          `json:"gateways"` // how many it serves
-	// Chosen are the first of them, where it was told to serve some of its file alone.
+	Gateways int          `json:"gateways"` // number served
+	// Chosen are the first of them, if it was told to serve only some of its configuration.
 	Chosen   []string   `json:"chosen,omitempty"`
-	Listen   string     `json:"listen,omitempty"` // where its HTTP side is; empty: it has none
-	Calls    int64      `json:"calls"`            // made since it started
+	Listen   string     `json:"listen,omitempty"` // address of its HTTP server; empty: none
+	Calls    int64      `json:"calls"`            // since it started
 	LastCall *time.Time `json:"last_call"`        // nil: none so far
 }
 
-// ProcessState says whether a process is at work.
+// ProcessState says whether a process is running.
 type ProcessState string
 
 // The states.
@@ -37,7 +38,7 @@ const (
 	ProcessSilent  ProcessState = "silent"
 )
 
-// Which says which gateways it serves, for a person.
+// Which says for a person which gateways it serves.
 func (p Process) Which() string {
 	if len(p.Chosen) == 0 {
 		return "all of its file"
@@ -49,12 +50,12 @@ func (p Process) Which() string {
 	return text
 }
 
-// Processes is the dispatchers of one Redis.
+// Processes are the dispatchers of one Redis.
 type Processes struct {
-	List []Process `json:"processes"` // those that serve first, then by name
+	List []Process `json:"processes"` // serving ones first, then by name
 }
 
-// Versions returns the versions of those that serve, each once, in order.
+// Versions returns the versions of those that serve, each once, sorted.
 func (p Processes) Versions() (all []string) {
 	for _, one := range p.List {
 		if one.State == ProcessServing {
@@ -65,7 +66,8 @@ func (p Processes) Versions() (all []string) {
 	return slices.Compact(all)
 }
 
-// WhoServes returns the dispatchers on this Redis. One that was killed is silent for six hours, then it is forgotten; one that was stopped is not there any more.
+// WhoServes returns the dispatchers on this Redis. A killed one is listed as silent for six hours; a stopped
+// one is no longer listed.
 func WhoServes(ctx context.Context, c redis.UniversalClient) (Processes, error) {
 	found, now, err := redisdb.WhoServes(ctx, c)
 	all := Processes{List: make([]Process, 0, len(found))}

@@ -15,17 +15,19 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Settling is how a report is compared with the records of a gateway.
+// Settling says how to compare a report with a gateway's records.
 type Settling struct {
-	// Since and Until say when the jobs were done that the report should have: from, and before. Zero means any time.
+	// Since and Until bound when the jobs in the report were done: from (inclusive), and before. Zero means any
+	// time.
 	Since, Until time.Time
-	// Batch is the only one of which the report should have the jobs. Empty means all jobs, of batches and of none.
+	// Batch is the only batch in the report. Empty means all jobs, with and without a batch.
 	Batch string
 	// Keys says that the report's ids are idempotency keys.
 	Keys bool
 }
 
-// Reconciled yields the records of all the gateway's jobs as a comparison with a report needs them. It refuses a batch that the gateway does not know.
+// Reconciled yields the records of all the gateway's jobs in the form needed for a comparison with a report. It
+// refuses an unknown batch.
 func (d *Desk) Reconciled(ctx context.Context, g *Gateway, s Settling) (iter.Seq2[reconcile.Record, error], error) {
 	if s.Batch != "" {
 		if _, ok, err := g.Books.Batch(ctx, s.Batch); err != nil {
@@ -56,7 +58,7 @@ func (g *Gateway) reconciled(r job.Record) reconcile.Record {
 		FirstKey: r.KeyGeneration == 1, Calls: max(len(r.Calls()), r.Attempts), ParkedAt: r.ParkedAt}
 }
 
-// keysOf is the idempotency keys of a job, as they went out.
+// keysOf returns the idempotency keys of a job, as sent.
 func (g *Gateway) keysOf(r job.Record) []string {
 	keys := make([]string, 0, r.KeyGeneration)
 	for n := int64(1); n <= r.KeyGeneration; n++ {
@@ -69,21 +71,21 @@ func (g *Gateway) keysOf(r job.Record) []string {
 type Settled struct {
 	Done    job.Totals `json:"done"`
 	NotDone job.Totals `json:"not_done"`
-	// Left is those that were not parked like this any more, or that their own rules hold back.
+	// Left is those that were no longer parked as expected, or that the rules hold back.
 	Left int64 `json:"left"`
 }
 
-// settlement returns the action by which a report settles a job, the parking that is meant, and why.
+// settlement returns the action by which a report settles a job, the filter for that job, and the reason.
 func settlement(c reconcile.Clear, report string) (a Action, f deadletter.Filter, why string) {
 	a = NotDone
 	if c.Done {
 		a = Done
 	}
-	f = deadletter.Filter{IDs: []string{c.ID}, Since: c.ParkedAt, Until: c.ParkedAt.Add(time.Microsecond)} // no two jobs were parked at one moment
+	f = deadletter.Filter{IDs: []string{c.ID}, Since: c.ParkedAt, Until: c.ParkedAt.Add(time.Microsecond)} // no two jobs have the same parking time
 	return a, f, fmt.Sprintf("line %d of the settlement report %s", c.Line, filepath.Base(report))
 }
 
-// planned prepares to settle one job. A job that has moved on leaves the plan without parts.
+// planned prepares to settle one job. If the job has moved on, the plan has no parts.
 func (d *Desk) planned(ctx context.Context, c reconcile.Clear, report string) (*Plan, string, error) {
 	a, f, why := settlement(c, report)
 	s, err := d.Select(ctx, f, "")
@@ -101,7 +103,7 @@ func (d *Desk) planned(ctx context.Context, c reconcile.Clear, report string) (*
 	return plan, why, err
 }
 
-// WouldSettle says what Settle would do.
+// WouldSettle returns what Settle would do.
 func (d *Desk) WouldSettle(ctx context.Context, all []reconcile.Clear, report string) (s Settled, err error) {
 	for _, c := range all {
 		plan, _, err := d.planned(ctx, c, report)
@@ -113,7 +115,8 @@ func (d *Desk) WouldSettle(ctx context.Context, all []reconcile.Clear, report st
 	return s, nil
 }
 
-// Settle settles the jobs that a report settles, by the acts of "dlq resolve", each with its entry in the trail. An error says that it stopped; what was settled by then stays so.
+// Settle settles the jobs of a report by the actions of "dlq resolve", each with its audit entry. An error says
+// that it stopped; what was settled by then stays so.
 func (d *Desk) Settle(ctx context.Context, all []reconcile.Clear, report, who string, traces *tracing.Tracer) (s Settled, err error) {
 	for _, c := range all {
 		plan, why, err := d.planned(ctx, c, report)

@@ -14,11 +14,11 @@ import (
 	"spillway/internal/seal"
 )
 
-// Repeats says how much of a batch was in one before it.
+// Repeats says how much of a batch was also in an earlier one.
 type Repeats struct {
 	Batch   string `json:"batch"`
 	Percent int64  `json:"percent"`
-	// Of is what was the same: payees_and_amounts, or amounts where nobody knows the payees of both.
+	// Of is what was compared: payees_and_amounts, or amounts if the payees of either are unknown.
 	Of string `json:"of"`
 }
 
@@ -28,30 +28,30 @@ const (
 	ofAmounts = "amounts"
 )
 
-// Text is "94 % of its payees and amounts were in 2026-10".
+// Text returns "94 % of its payees and amounts were in 2026-10".
 func (r Repeats) Text() string {
 	return job.CountText(r.Percent) + " % of its " + strings.ReplaceAll(r.Of, "_", " ") + " were in " + r.Batch
 }
 
 const (
-	mostCompared = 100_000              // jobs of a batch that are looked at
-	lastBatches  = 3                    // so many batches before are compared
+	mostCompared = 100_000              // jobs of a batch that are read
+	lastBatches  = 3                    // number of earlier batches to compare with
 	printBytes   = 8                    // of the digest of a payee and an amount
-	printsStay   = 400 * 24 * time.Hour // so that last year's batch of the month is known
+	printsStay   = 400 * 24 * time.Hour // so that last year's batch of the same month is still known
 )
 
 // prints are digests of the payees and amounts of a batch's jobs, printBytes each.
 type prints []byte
 
-// seenJobs is what was seen of a batch's jobs.
+// seenJobs is what was read of a batch's jobs.
 type seenJobs struct {
 	jobs    int64
 	largest []LargeJob
-	amounts map[string]int64 // how many jobs have each
-	prints  prints           // nil: nobody knows the payees
+	amounts map[string]int64 // number of jobs by amount
+	prints  prints           // nil: the payees are unknown
 }
 
-// look reads the jobs of a batch, or as many as are compared. A job without an amount, or whose record is gone, counts for nothing.
+// look reads the jobs of a batch, up to mostCompared. Jobs without an amount or a record are ignored.
 func (part batchPart) look(ctx context.Context, name string, payees bool) (seenJobs, error) {
 	s := seenJobs{amounts: map[string]int64{}, largest: []LargeJob{}}
 	box := dispatch.Box(part.Gateway.Gateway)
@@ -84,7 +84,8 @@ func (part batchPart) look(ctx context.Context, name string, payees bool) (seenJ
 	return s, nil
 }
 
-// printOf is what stands for a payee and an amount. With encryption nobody without its key can try payees out on it. Nil: the key is not at hand.
+// printOf returns the digest of a payee and an amount. With encryption it depends on a key, so that payees
+// can't be guessed from it without the key. Nil: the key is not available.
 func printOf(box *seal.Box, text string) []byte {
 	plain := sha256.Sum256([]byte(text))
 	keyed := box.Digest("a payee and an amount", hex.EncodeToString(plain[:])) // no job has such an id
@@ -95,7 +96,7 @@ func printOf(box *seal.Box, text string) []byte {
 	return sum[:printBytes]
 }
 
-// repeats compares a batch with the last ones before it; nil if there is none, or nothing was the same.
+// repeats compares a batch with the last ones before it; nil if there is none, or nothing matched.
 func (part batchPart) repeats(ctx context.Context, name string, seen seenJobs) (most *Repeats, err error) {
 	starts, err := ledger.BatchStarts(ctx, []*ledger.Books{part.Books})
 	if err != nil || seen.jobs == 0 {
@@ -117,7 +118,7 @@ func (part batchPart) repeats(ctx context.Context, name string, seen seenJobs) (
 	return most, nil
 }
 
-// repeat compares a batch with one before it: by payees and amounts where both are known, and else by amounts.
+// repeat compares a batch with an earlier one: by payees and amounts if both are known, or else by amounts.
 func (part batchPart) repeat(ctx context.Context, name string, seen seenJobs) (Repeats, error) {
 	r := Repeats{Batch: name, Of: ofPayees}
 	kept, err := part.Books.Prints(ctx, name)
@@ -150,7 +151,7 @@ func (part batchPart) repeat(ctx context.Context, name string, seen seenJobs) (R
 	return r, nil
 }
 
-// keepPrints keeps them for batches to come.
+// keepPrints stores the digests for comparison with later batches.
 func (part batchPart) keepPrints(ctx context.Context, name string, p prints) error {
 	if len(p) == 0 {
 		return nil

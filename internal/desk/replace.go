@@ -18,47 +18,49 @@ import (
 	"spillway/internal/tracing"
 )
 
-// ReplaceOptions is what an operator says of a replacement of payloads.
+// ReplaceOptions are an operator's options for a replacement of payloads.
 type ReplaceOptions struct {
 	By
-	// Filter says in the trail which jobs are meant.
+	// Filter describes the jobs in the audit trail.
 	Filter string
-	// Look changes nothing: what would be replaced is counted.
+	// Look only counts what would be replaced, and changes nothing.
 	Look bool
-	// LoseAmounts lets the amount of a job go that can be read.
+	// LoseAmounts permits removing a readable amount.
 	LoseAmounts bool
-	// Patience is how long to go on while Redis is away; zero means not at all. Each step may be done again: a job that has its new payload already, or went
-	// in already, is taken for done.
+	// Patience is how long to retry while Redis is unreachable; zero means not at all. Every step can be
+	// repeated: a job that already has its new payload, or is already admitted, counts as done.
 	Patience time.Duration
-	// Traces hears of the jobs taken in again; nil: nobody does.
+	// Traces records the jobs that are admitted again; nil: not traced.
 	Traces *tracing.Tracer
 }
 
-// Replacement gives parked jobs other payloads and takes them in again through admission, chunk by chunk. Not safe for concurrent use. Close it.
+// Replacement gives parked jobs new payloads and admits them again, chunk by chunk. It is not safe for
+// concurrent use. The caller must close it.
 type Replacement struct {
 	ReplaceOptions
 	desk  *Desk
 	parts map[string]*replacing
 }
 
-// Replaced is what a replacement came to, or would: part of "enqueue --replace -o json".
+// Replaced is the actual or planned result of a replacement: part of "enqueue --replace -o json".
 type Replaced struct {
 	Jobs           int64       `json:"jobs"`
 	Before         job.Amounts `json:"amount_before"`
 	NoAmountBefore int64       `json:"without_amount_before"`
 	After          job.Amounts `json:"amount_after"`
 	NoAmountAfter  int64       `json:"without_amount_after"`
-	Lost           int         `json:"amounts_lost"` // jobs whose amount could be read before alone
+	Lost           int         `json:"amounts_lost"` // jobs whose amount was readable only before
 	Paused         int         `json:"-"`            // jobs that stay parked until their batch is resumed
 	Awaiting       int         `json:"-"`            // jobs that stay parked until their batch is approved
 }
 
-// Replace begins a replacement.
+// Replace starts a replacement.
 func (d *Desk) Replace(o ReplaceOptions) *Replacement {
 	return &Replacement{ReplaceOptions: o, desk: d, parts: map[string]*replacing{}}
 }
 
-// Put replaces the payloads of jobs of one gateway, one answer each. Where there is no room they stay parked with their new payloads. With admission.Wait, Put waits for room.
+// Put replaces the payloads of jobs of one gateway, and returns one answer each. Jobs that find no room stay
+// parked with their new payloads. With admission.Wait, Put waits for room.
 func (r *Replacement) Put(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error) {
 	answers := make([]admission.Answer, len(jobs))
 	p, err := r.part(ctx, gateway)
@@ -88,7 +90,7 @@ func (r *Replacement) Put(ctx context.Context, gateway string, jobs []job.Job, m
 	return answers, err
 }
 
-// Sum is what was replaced at all gateways, or would be.
+// Sum returns the actual or planned result over all gateways.
 func (r *Replacement) Sum() *Replaced {
 	sum := &Replaced{}
 	for _, p := range r.parts {
@@ -104,7 +106,7 @@ func (r *Replacement) Sum() *Replaced {
 	return sum
 }
 
-// Close writes down what was done. What can't be is in the trail without an end.
+// Close writes the audit entries. An entry that can't be written has no end.
 func (r *Replacement) Close(ctx context.Context) {
 	_ = Bounded(ctx, func(ctx context.Context) error {
 		for _, p := range r.parts {
@@ -116,21 +118,22 @@ func (r *Replacement) Close(ctx context.Context) {
 	})
 }
 
-// replacing is what is done at one gateway.
+// replacing is the replacement at one gateway.
 type replacing struct {
 	*Gateway
 	admit job.Readmitter
 	rules deadletter.Rules
 	entry *deadletter.Entry
 	deed  deadletter.Deed
-	lost  int // jobs whose amount could be read, and can't be any more
+	lost  int // jobs whose amount was readable and no longer is
 	// paused is how many jobs stay parked until their batch is resumed, awaiting how many until it is approved.
 	paused, awaiting int
-	// before is the payloads of the present chunk's jobs as they were when they were first looked at: a step whose answer was lost is done again.
+	// before is the payloads of the current chunk's jobs when they were first read: a step whose reply was lost
+	// is repeated.
 	before map[string]deadletter.Version
 }
 
-// part returns a gateway's part, written down in the trail before its first job.
+// part returns a gateway's part. Its audit entry is written before its first job.
 func (r *Replacement) part(ctx context.Context, name string) (*replacing, error) {
 	if p := r.parts[name]; p != nil {
 		return p, nil
@@ -159,11 +162,11 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 	return p, nil
 }
 
-// entering is a job on its way back in, and the place of its answer.
+// entering is a job to be admitted again, and the index of its answer.
 type entering struct {
 	at     int
 	job    job.Return
-	awaits bool // its batch awaits an approval
+	awaits bool // its batch awaits approval
 }
 
 func digests(jobs []job.Job) []string {
@@ -196,8 +199,8 @@ func (p *replacing) replace(ctx context.Context, jobs []job.Job, answers []admis
 	return p.leaveStopped(p.answer(did, jobs, answers), answers), nil
 }
 
-// leaveStopped returns the jobs that go in. Those of a batch that is paused, or awaits an approval, have their new payload, and go in when it is resumed or approved, as newcomers
-// of the batch do.
+// leaveStopped returns the jobs to admit. Jobs of a batch that is paused, or awaits approval, have their new
+// payload, and are admitted when it is resumed or approved, like new jobs of the batch.
 func (p *replacing) leaveStopped(left []entering, answers []admission.Answer) (in []entering) {
 	for _, e := range left {
 		switch {
@@ -214,7 +217,7 @@ func (p *replacing) leaveStopped(left []entering, answers []admission.Answer) (i
 	return in
 }
 
-// answer counts the jobs that were replaced, or would be, and answers for the others.
+// answer counts the jobs that were or would be replaced, and sets the answers of the others.
 func (p *replacing) answer(did []deadletter.Replaced, jobs []job.Job, answers []admission.Answer) (left []entering) {
 	for i, r := range did {
 		switch {
@@ -242,7 +245,8 @@ func (p *replacing) count(j job.Job, r deadletter.Replaced) {
 	p.deed.AddRecord(job.Record{Job: j}, p.Amount.Field, p.Amount.Currency)
 }
 
-// readmit takes in what there is room for and returns the others. A job that is gone was taken in by somebody else, with its new payload.
+// readmit admits what there is room for and returns the others. A job that is gone was admitted by someone
+// else, with its new payload.
 func (p *replacing) readmit(ctx context.Context, left []entering, answers []admission.Answer) (full []entering, retry time.Duration, err error) {
 	jobs := make([]job.Return, len(left))
 	for i, e := range left {
@@ -262,7 +266,7 @@ func (p *replacing) readmit(ctx context.Context, left []entering, answers []admi
 	return full, retry, nil
 }
 
-// full says what becomes of jobs without room: they stay parked, with their new payload.
+// full sets the answers of jobs without room: they stay parked, with their new payload.
 func (p *replacing) full(left []entering, answers []admission.Answer, mode admission.Mode, retry time.Duration) {
 	for _, e := range left {
 		answers[e.at] = admission.Answer{Outcome: job.ParkedNow}
@@ -272,10 +276,10 @@ func (p *replacing) full(left []entering, answers []admission.Answer, mode admis
 	}
 }
 
-// patiently does a step that may be repeated until it succeeds, for as long as Redis may be away.
+// patiently repeats a step until it succeeds, as long as Redis may be unreachable.
 func (r *Replacement) patiently(ctx context.Context, step func(context.Context) error) error {
 	return redisdb.Patiently(ctx, r.Patience, step)
 }
 
-// mostWait is how long to wait for room at a time: others may have given some back.
+// mostWait is the longest pause while waiting for room: other jobs may have given some back.
 const mostWait = time.Second

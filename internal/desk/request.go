@@ -19,22 +19,22 @@ import (
 	"spillway/internal/roles"
 )
 
-// Request is an act that a second person has to approve: part of "approval list -o json".
+// Request is an act that needs a second person's approval: part of "approval list -o json".
 type Request struct {
 	ID      string `json:"id"`
 	Gateway string `json:"gateway"`
-	What    string `json:"what"`   // as the trail has it: replay, discard, brake lift 2h
-	Filter  string `json:"filter"` // the flags that chose the jobs, and that said how
-	// Totals is the jobs that it would take. Of brakes that are lifted there are none.
+	What    string `json:"what"`   // as in the audit trail: replay, discard, brake lift 2h
+	Filter  string `json:"filter"` // the flags that selected the jobs and the mode
+	// Totals is the jobs that it would take; none for a lift of brakes.
 	job.Totals
 	By     string    `json:"asked_by"`
-	Person string    `json:"person,omitempty"` // whose token By is, where the configuration says so
-	Via    string    `json:"via"`              // how it is known who asked, as in the trail
+	Person string    `json:"person,omitempty"` // the owner of By's token, if configured
+	Via    string    `json:"via"`              // how the user was identified, as in the audit trail
 	Why    string    `json:"why,omitempty"`
 	Asked  time.Time `json:"asked_at"`
-	Until  time.Time `json:"until"` // it may be approved
-	State  string    `json:"state"` // asked; approved, while it is done; rejected or done
-	// Decided is when DecidedBy approved or rejected it; nil if nobody did.
+	Until  time.Time `json:"until"` // until when it may be approved
+	State  string    `json:"state"` // asked; approved, while it is carried out; rejected or done
+	// Decided is when DecidedBy approved or rejected it; nil if undecided.
 	Decided    *time.Time `json:"decided_at"`
 	DecidedBy  string     `json:"decided_by,omitempty"`
 	DecidedWhy string     `json:"decided_why,omitempty"`
@@ -44,12 +44,12 @@ type Request struct {
 	order order
 }
 
-// order is what is to be done, as it is kept.
+// order is the act, as it is stored.
 type order struct {
 	What   string `json:"what"`
 	Filter string `json:"filter"`
 	job.Totals
-	// Action is the name of an Action; empty: brakes are lifted.
+	// Action is the name of an Action; empty: a lift of brakes.
 	Action       string     `json:"action,omitempty"`
 	Which        url.Values `json:"which,omitempty"`
 	Rate         string     `json:"rate,omitempty"`
@@ -59,26 +59,27 @@ type order struct {
 	MayBeCharged bool       `json:"may_be_charged,omitempty"`
 	Reference    string     `json:"reference,omitempty"`
 	Priority     string     `json:"priority,omitempty"`
-	// Shown is a digest of the jobs as they were shown to who asked.
+	// Shown is a digest of the jobs as shown to the requester.
 	Shown string        `json:"shown,omitempty"`
 	For   time.Duration `json:"for,omitempty"`
 	Lost  bool          `json:"lost,omitempty"`
 }
 
-// Awaits is that an act was not done: it is asked for, and somebody else has to approve it. It has the code invalid.
+// Awaits is the error of an act that was not done: a request was stored, and another person has to approve it.
+// It has the code invalid.
 type Awaits struct{ Request Request }
 
 // Error implements error.
 func (a *Awaits) Error() string { return a.Unwrap().Error() }
 
-// Unwrap returns it as an error with a code and a hint.
+// Unwrap returns an error with a code and a hint.
 func (a *Awaits) Unwrap() error {
 	r := a.Request
 	return &job.Error{Code: job.CodeInvalid, Message: fmt.Sprintf("%s awaits the approval of a second person: request %s, until %s", r.Text(), r.ID, job.Moment(r.Until)),
 		Hint: fmt.Sprintf("somebody else with the role approver runs \"dispatcher approval approve %s --why … --server …\", or looks at the console under Approvals", r.ID)}
 }
 
-// Text is what is asked for, for people: "replay of 60 jobs (EUR 120.00) at stripe".
+// Text describes the request for people: "replay of 60 jobs (EUR 120.00) at stripe".
 func (r Request) Text() string {
 	if r.Jobs == 0 {
 		return r.What + " at " + r.Gateway
@@ -86,13 +87,14 @@ func (r Request) Text() string {
 	return fmt.Sprintf("%s of %s at %s", r.What, r.Totals, r.Gateway)
 }
 
-// Asker is who asked for it, for people and for the trail.
+// Asker names the requester, for people and for the audit trail.
 func (r Request) Asker() string { return cmp.Or(r.By, "nobody known") + " (" + r.Via + ")" }
 
-// Open says that it may be approved or rejected.
+// Open reports whether it may be approved or rejected.
 func (r Request) Open() bool { return r.State == string(ledger.RequestAsked) }
 
-// noted is an act that was approved, or an act upon the request, as the trail has it. Nothing had to be approved where r is nil.
+// noted returns an audit entry for an approved act, or for an act on the request. If r is nil, no approval was
+// needed.
 func (r *Request) noted(a deadletter.Act) deadletter.Act {
 	if r != nil {
 		a.Asked, a.Request = r.Asker(), r.ID
@@ -110,12 +112,13 @@ func (g *Gateway) request(of ledger.Request) (Request, error) {
 	return r, nil
 }
 
-// needsSecond says that a second person has to approve the action for so many jobs. What is decided here is decided for the commands, the console and the API.
+// needsSecond reports whether the action on so many jobs needs a second person's approval. The commands, the
+// console and the API all rely on it.
 func (g *Gateway) needsSecond(a Action, jobs int64) bool {
 	switch {
 	case jobs == 0:
 		return false
-	case a.Final: // discard, and resolve --done, which makes an end as well
+	case a.Final: // discard, and resolve --done, which is as final
 		return g.Approval.Discard
 	case a.readmit:
 		return g.Approval.ReplayOver != nil && jobs > *g.Approval.ReplayOver
@@ -123,18 +126,19 @@ func (g *Gateway) needsSecond(a Action, jobs int64) bool {
 	return false
 }
 
-// ask asks for the action where a second person has to approve it; asked says that it has. The error is an Awaits then, or says why it could not be asked for.
+// ask stores a request if the action needs a second person's approval; asked reports whether it does. The error
+// is then an Awaits, or why the request could not be stored.
 func (b *Bulk) ask(ctx context.Context, by By) (asked bool, err error) {
 	if b.granted != nil || b.vouched || b.seen == nil {
 		return false, nil
 	}
 	counted := b
-	if b.met.Seen == nil { // it was shown by somebody else: nobody has counted here
+	if b.met.Seen == nil { // the plan was shown by another process: nothing was counted here
 		f, err := b.Store.UpToNow(ctx, b.filter)
 		if err != nil {
 			return false, err
 		}
-		b.met.Until = f.Until // what is parked from now on is not done either
+		b.met.Until = f.Until // jobs parked from now on are excluded as well
 		plan, err := b.alone(f).Plan(ctx, b.Action, b.Options)
 		if job.CodeOf(err) == job.CodeNotFound || err == nil && len(plan.Parts) == 0 {
 			return false, nil
@@ -153,17 +157,17 @@ func (b *Bulk) ask(ctx context.Context, by By) (asked bool, err error) {
 	return true, b.Gateway.ask(ctx, by, counted.order())
 }
 
-// tooMany is the error that there was no time to count all jobs.
+// tooMany returns the error for a plan that could not count all jobs in time.
 func tooMany() error {
 	return usage("narrow the filter, or use dispatcher dlq, which has all the time it needs", "there are more jobs than can be counted in time, and a second person has to approve so many")
 }
 
-// alone is the jobs of the gateway that a filter means.
+// alone returns the selection of the gateway's jobs by a filter.
 func (g *Gateway) alone(f deadletter.Filter) *Selection {
 	return &Selection{Desk: &Desk{Gateways: []*Gateway{g}}, Filter: f}
 }
 
-// order is the action as it was counted.
+// order returns the action as it was counted.
 func (b *Bulk) order() order {
 	f := b.filter
 	f.Until = b.met.Until
@@ -174,10 +178,10 @@ func (b *Bulk) order() order {
 		Canary: b.Canary, ExpiredKeys: b.ExpiredKeys, MayBeCharged: b.MayBeCharged, Reference: b.Reference, Priority: b.Options.Priority, Shown: b.digest()}
 }
 
-// digest stands for the jobs that were met, and for what would be done to each.
+// digest returns a digest of the jobs found, and of what would be done to each.
 func (b *Bulk) digest() string { return hex.EncodeToString(b.seen.Sum(nil)[:16]) }
 
-// ask writes down what somebody asks for. The error is an Awaits, or says why it could not be.
+// ask stores a request. The error is an Awaits, or why it could not be stored.
 func (g *Gateway) ask(ctx context.Context, by By, o order) error {
 	what, err := json.Marshal(o)
 	if err != nil {
@@ -208,7 +212,8 @@ func (g *Gateway) kept(ctx context.Context, id string) (Request, error) {
 	return g.request(of)
 }
 
-// Requests returns what awaits an approval, or was approved and is being done, by gateway, and of one that which was asked for first before the others.
+// Requests returns the requests that await approval, or are approved and being carried out, by gateway, oldest
+// first within a gateway.
 func (d *Desk) Requests(ctx context.Context) ([]Request, error) {
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) ([]ledger.Request, error) { return g.Books.Requests(ctx) })
 	if err := cmp.Or(errs...); err != nil {
@@ -227,7 +232,7 @@ func (d *Desk) Requests(ctx context.Context) ([]Request, error) {
 	return all, nil
 }
 
-// Request returns the request of an id. An error with the code not_found says that no gateway of the desk has one.
+// Request returns the request with an id. An error with code not_found says that no gateway of the desk has it.
 func (d *Desk) Request(ctx context.Context, id string) (Request, error) {
 	type one struct {
 		of ledger.Request
@@ -248,7 +253,7 @@ func (d *Desk) Request(ctx context.Context, id string) (Request, error) {
 	return Request{}, ledger.NoRequest(id)
 }
 
-// AwaitingBatch is a batch that awaits an approval at one gateway.
+// AwaitingBatch is a batch that awaits approval at one gateway.
 type AwaitingBatch struct {
 	Batch   string    `json:"batch"`
 	Gateway string    `json:"gateway"`
@@ -257,7 +262,7 @@ type AwaitingBatch struct {
 	job.Totals
 }
 
-// AwaitingBatches returns the batches that await an approval, by gateway, and of one those that wait longest first.
+// AwaitingBatches returns the batches that await approval, by gateway, longest waiting first within a gateway.
 func (d *Desk) AwaitingBatches(ctx context.Context) ([]AwaitingBatch, error) {
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (all []AwaitingBatch, err error) {
 		names, err := g.Books.Awaiting(ctx)
@@ -279,7 +284,7 @@ func (d *Desk) AwaitingBatches(ctx context.Context) ([]AwaitingBatch, error) {
 	return all, cmp.Or(errs...)
 }
 
-// filter reads which jobs are meant.
+// filter parses the stored filter.
 func (o order) filter() (deadletter.Filter, error) {
 	f, err := ParseFilter(o.Which, time.Time{}, func(field string) string { return field })
 	if text := o.Which.Get("limit"); text != "" && err == nil {
@@ -288,7 +293,7 @@ func (o order) filter() (deadletter.Filter, error) {
 	return f, err
 }
 
-// options reads how it is to be done.
+// options parses the stored options.
 func (o order) options() (opt Options, err error) {
 	opt = Options{ExpiredKeys: o.ExpiredKeys, MayBeCharged: o.MayBeCharged, Reference: o.Reference, Priority: o.Priority}
 	if opt.Canary = o.Canary; o.Rate != "" {
@@ -300,5 +305,5 @@ func (o order) options() (opt Options, err error) {
 	return opt, err
 }
 
-// Known says that it is known who somebody is: anything else could be typed.
+// Known reports whether the user is identified: any other name could be typed.
 func (b By) Known() bool { return (b.Via == roles.ByToken || b.Via == roles.ByLogin) && b.Who != "" }

@@ -17,14 +17,15 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Approve does what was asked for, if it still means what it meant then and somebody else approves it, and returns how far it got at a gateway's jobs; nil where it is about none. watch is
-// called after each step. An act that is broken off is gone on with by a dispatcher: see GoOn.
+// Approve carries out the request, if it still means what it meant when it was made and another person approves
+// it. It returns the progress on a gateway's jobs; nil if it concerns no jobs. watch is called after each step.
+// If it is interrupted, a dispatcher continues it (see GoOn).
 func (r *Request) Approve(ctx context.Context, by By, traces *tracing.Tracer, watch func(*Bulk)) (*Bulk, error) {
 	if err := by.NeedsName("an approval"); err != nil {
 		return nil, err
 	}
 	var b *Bulk
-	if r.Open() { // else the books say who has decided it
+	if r.Open() { // otherwise the stored request says who has decided it
 		var err error
 		if b, err = r.planned(ctx); err != nil {
 			return nil, err
@@ -41,7 +42,8 @@ func (r *Request) Approve(ctx context.Context, by By, traces *tracing.Tracer, wa
 	return b, errors.Join(err, r.again(context.WithoutCancel(ctx)))
 }
 
-// decider is who approves or rejects a request, masked as who asked for it is kept: they are compared.
+// decider returns who approves or rejects a request, masked like the stored requester, because the two are
+// compared.
 func (b By) decider() ledger.Approver {
 	return ledger.Approver{Who: pan.MaskString(b.Who), Person: pan.MaskString(b.Person), Why: pan.MaskString(b.Why)}
 }
@@ -54,7 +56,7 @@ func (r *Request) Reject(ctx context.Context, by By) error {
 	}), r.again(ctx))
 }
 
-// again reads how it stands now.
+// again reads its current state.
 func (r *Request) again(ctx context.Context) error {
 	now, err := r.at.kept(ctx, r.ID)
 	if err == nil {
@@ -72,7 +74,7 @@ func (r *Request) changed(b *Bulk) error {
 		Hint: "reject it, and have it asked for again"}
 }
 
-// planned counts what it would do now. It returns nil where that is no job any more, and where brakes are lifted.
+// planned counts what it would do now. It returns nil if there are no jobs left, and for a lift of brakes.
 func (r *Request) planned(ctx context.Context) (*Bulk, error) {
 	if r.order.Action == "" {
 		return nil, nil
@@ -99,19 +101,21 @@ func (r *Request) planned(ctx context.Context) (*Bulk, error) {
 	return b, nil
 }
 
-// counting is the gateway with something that a second person has to approve, so that the jobs are counted as they were for who asked: the file may say otherwise by now.
+// counting returns the gateway with an approval rule, so that the jobs are counted as they were for the
+// requester: the configuration may have changed since.
 func (g *Gateway) counting() *Gateway {
 	some := *g
 	some.Approval.Discard = true
 	return &some
 }
 
-// carry does what was approved. Whoever does it says so from time to time, and stops where another one has taken it over.
+// carry carries out the request. The owner renews its lease from time to time, and stops if another one has
+// taken the request over.
 func (r *Request) carry(ctx context.Context, b *Bulk, by By, owner string, traces *tracing.Tracer, watch func(*Bulk)) error {
 	if r.order.Action == "" {
 		return r.lift(ctx, by, owner)
 	}
-	if b == nil { // all of it was done
+	if b == nil { // everything was done
 		return r.at.Books.Carried(ctx, r.ID, owner)
 	}
 	ctx, stop := context.WithCancel(ctx)
@@ -128,31 +132,32 @@ func (r *Request) carry(ctx context.Context, b *Bulk, by By, owner string, trace
 	stop()
 	<-kept
 	if code := job.CodeOf(err); err != nil && !Halted(err) && code != job.CodeUsage && code != job.CodeNotFound {
-		return err // it was broken off, and a dispatcher goes on
+		return err // interrupted: a dispatcher continues
 	}
 	return errors.Join(err, Bounded(ctx, func(ctx context.Context) error { return r.at.Books.Carried(ctx, r.ID, owner) }))
 }
 
-// lift lifts the brakes, until as long after the approval as was asked for. The request is over in the same step.
+// lift lifts the brakes until the requested time after the approval. The same step completes the request.
 func (r *Request) lift(ctx context.Context, by By, owner string) error {
 	d := r.order.For
-	if !r.of.Decided.IsZero() { // somebody else has approved it, and did not come to this
+	if !r.of.Decided.IsZero() { // someone else approved it and did not get here
 		now, err := r.at.Books.Look(ctx)
 		if err != nil {
 			return err
 		}
 		d = max(0, d-now.Now.Sub(r.of.Decided))
 	}
-	if d == 0 && r.order.For > 0 { // its time is over
+	if d == 0 && r.order.For > 0 { // its time has passed
 		return r.at.Books.Carried(ctx, r.ID, owner)
 	}
 	return r.at.lift(ctx, by, ledger.Lift{For: d, Lost: r.order.Lost, Request: r.ID}, r)
 }
 
-// goOnTime bounds how long one look at what was approved takes, but for the acts themselves.
+// goOnTime bounds one check for approved requests, without the acts themselves.
 const goOnTime = 10 * time.Second
 
-// GoOn does what was approved at the desk's gateways and is not done: who approved it was broken off. It returns what it did, and the errors of what it could not do.
+// GoOn carries out requests at the desk's gateways that were approved but interrupted. It returns those that it
+// completed, and the errors of the others.
 func (d *Desk) GoOn(ctx context.Context, traces *tracing.Tracer) (done []Request, errs error) {
 	for _, g := range d.Gateways {
 		if !g.Approval.OfActs() {
@@ -176,7 +181,7 @@ func (d *Desk) GoOn(ctx context.Context, traces *tracing.Tracer) (done []Request
 	return done, errs
 }
 
-// goOn takes it over, unless somebody is at it.
+// goOn takes it over, unless its owner is still active.
 func (r *Request) goOn(ctx context.Context, traces *tracing.Tracer) (mine bool, err error) {
 	owner := rand.Text()
 	if mine, err = r.at.Books.Carry(ctx, r.ID, owner); err != nil || !mine {

@@ -6,10 +6,10 @@ import (
 	"spillway/internal/job"
 )
 
-// runbook is the page that the sections below are of.
+// runbook is the page of the sections below.
 const runbook = "docs/runbook.md#"
 
-// Runbook returns the section of the runbook that says what to do: the same one that the alert links to.
+// Runbook returns the section of the runbook that says what to do: the one that the alert links to.
 func (k NeedKind) Runbook() string {
 	switch k {
 	case NeedStopped, NeedDenied, NeedCircuit, NeedUnserved, NeedPaused:
@@ -32,7 +32,7 @@ func (k NeedKind) Runbook() string {
 	return RunbookOfReason(job.Reason(k))
 }
 
-// word is what a status has for the kind.
+// word returns the status word of the kind.
 func (k NeedKind) word() string {
 	if k == NeedCircuit {
 		return Open
@@ -40,7 +40,7 @@ func (k NeedKind) word() string {
 	return string(k)
 }
 
-// RunbookOf returns the section of the runbook for a word that keeps a gateway's calls back, as Status.Word has it.
+// RunbookOf returns the section of the runbook for a word of Status.Word.
 func RunbookOf(word string) string {
 	switch word {
 	case Denied, Held:

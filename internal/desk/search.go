@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// JobsFound is how many jobs a page of a search has, unless something else is asked for.
+	// JobsFound is the default length of a page of a search.
 	JobsFound = 100
-	// mostScanned is how many keys of Redis one page looks at: about a second where no payload is read.
+	// mostScanned is how many Redis keys one page scans: about a second if no payload is read.
 	mostScanned = 1_000_000
-	// ScanFor is how long one page of a search goes on where somebody waits for it.
+	// ScanFor is the longest time for one page of an interactive search.
 	ScanFor = 4 * time.Second
 )
 
-// JobSearch says which jobs are searched for: all that it names must hold.
+// JobSearch selects jobs: all of its conditions must hold.
 type JobSearch struct {
-	Prefix string        // the beginning of the id
-	Fields []FieldIs     // what stands in the payload. Jobs that are over have none
-	After  string        // the cursor of the page before; empty: from the beginning
-	Limit  int           // about how many jobs are found at most; 0: JobsFound
-	Within time.Duration // how long it goes on; 0: until so many keys of Redis were looked at that a page is full
+	Prefix string        // prefix of the id
+	Fields []FieldIs     // required payload values; jobs that are over have no payload
+	After  string        // cursor of the previous page; empty: the beginning
+	Limit  int           // about how many jobs to find at most; 0: JobsFound
+	Within time.Duration // longest duration; 0: until the page is full or mostScanned keys were scanned
 }
 
-// FieldIs is a field of a payload and what stands in it: a text, a number as it is written, true or false.
+// FieldIs is a payload field and its required value: a text, a number as written, true or false.
 type FieldIs struct{ Path, Value string }
 
-// ParseField reads "payload.customer=cus_1". name is how errors call it.
+// ParseField parses "payload.customer=cus_1". name is its name in errors.
 func ParseField(text, name string) (FieldIs, error) {
 	field, value, found := strings.Cut(text, "=")
 	if !found {
@@ -44,7 +44,7 @@ func ParseField(text, name string) (FieldIs, error) {
 	return NewField(field, value, name)
 }
 
-// NewField returns the field that a person or a program has named.
+// NewField returns the FieldIs for a field and value.
 func NewField(field, value, name string) (FieldIs, error) {
 	if CheckJobFields(JobFields{field}, name) != nil {
 		return FieldIs{}, usage("write payload.customer, or payload.customer.name for one that is deeper", "%s %q is not a field of a payload", name, field)
@@ -59,13 +59,13 @@ type JobHit struct {
 	State      job.State  `json:"state"`
 	Reason     job.Reason `json:"reason,omitempty"`
 	Batch      string     `json:"batch,omitempty"`
-	Amount     *big.Int   `json:"amount,omitempty"` // in minor units; nil where the books have none
+	Amount     *big.Int   `json:"amount,omitempty"` // in minor units; nil if unknown
 	Currency   string     `json:"currency,omitempty"`
 	Reference  string     `json:"reference,omitempty"`
 	AcceptedAt *time.Time `json:"accepted_at"`
 }
 
-// Money is its amount as a sum of one job; empty where the books have none.
+// Money returns its amount as a sum of one job; empty if unknown.
 func (h JobHit) Money() (t job.Totals) {
 	if h.Amount != nil {
 		t.Amount.Add(job.Money{Minor: h.Amount, Currency: h.Currency})
@@ -73,18 +73,20 @@ func (h JobHit) Money() (t job.Totals) {
 	return t
 }
 
-// JobHits is a page of the jobs that a search found.
+// JobHits is a page of search results.
 type JobHits struct {
 	Jobs []JobHit `json:"jobs"` // by id
-	Keys int64    `json:"keys"` // about how many keys of Redis were looked at
-	// Unread is how many jobs have a payload that can't be opened, or is damaged: nobody knows whether they are meant.
+	Keys int64    `json:"keys"` // about how many Redis keys were scanned
+	// Unread is how many jobs have a payload that can't be opened, or is damaged: whether they match is
+	// unknown.
 	Unread int64   `json:"unread"`
-	Next   *string `json:"next"` // the cursor of the next page; nil if all keys were looked at
+	Next   *string `json:"next"` // cursor of the next page; nil if all keys were scanned
 }
 
-// Search finds jobs of the desk's gateways by their ids and payloads. Redis has no order of either, so it goes through the keys, and stops where its page is
-// full, or its time is up, with what it has found. A job that comes in meanwhile may be missing, and one may come on two pages. An error with the code usage
-// says that nothing is searched for, or that the cursor is none.
+// Search finds jobs of the desk's gateways by id and payload. Redis has no index of either, so it scans the
+// keys. It stops when its page is full or its time has passed, and returns what it has found. A job admitted
+// meanwhile may be missing, and a job may be on two pages. An error with code usage says that there are no
+// conditions, or that the cursor is invalid.
 func (d *Desk) Search(ctx context.Context, q JobSearch) (JobHits, error) {
 	if q.Prefix == "" && len(q.Fields) == 0 {
 		return JobHits{}, usage("name the beginning of an id, or a field of the payload", "nothing is searched for")
@@ -114,7 +116,7 @@ func (d *Desk) Search(ctx context.Context, q JobSearch) (JobHits, error) {
 			if err != nil {
 				return JobHits{}, err
 			}
-			if r.State != "" { // else it has gone meanwhile
+			if r.State != "" { // otherwise it has gone meanwhile
 				hits.Jobs = append(hits.Jobs, hitOf(r))
 			}
 		}
@@ -125,7 +127,7 @@ func (d *Desk) Search(ctx context.Context, q JobSearch) (JobHits, error) {
 	return hits, nil
 }
 
-// means says whether the payload has all that is searched for.
+// means reports whether the payload matches.
 func (q JobSearch) means(r job.Record) bool {
 	paths := make([]string, len(q.Fields))
 	for i, f := range q.Fields {

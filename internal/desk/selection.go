@@ -12,18 +12,18 @@ import (
 	"spillway/internal/job"
 )
 
-// Selection is the parked jobs that a filter means, gateway by gateway in the order of the configuration, and within a gateway oldest first.
-// Filter.Limit is of all gateways together.
+// Selection is the parked jobs that a filter selects, gateway by gateway in configured order, and oldest first
+// within a gateway. Filter.Limit applies to all gateways together.
 type Selection struct {
 	*Desk
 	Filter deadletter.Filter
 
-	after int64                // where the first of the gateways begins; 0 means at its oldest
+	after int64                // where the first gateway starts; 0 means at its oldest job
 	upTo  map[string]time.Time // see UpTo
 }
 
-// Select returns the parked jobs that the filter means, behind a cursor (empty: from the first). It refuses a batch of which no gateway knows a job: a name with a slip
-// in it would look like a batch without parked jobs.
+// Select returns the parked jobs that the filter selects, after a cursor (empty: from the first). It refuses a
+// batch that no gateway knows, because a mistyped name would look like a batch without parked jobs.
 func (d *Desk) Select(ctx context.Context, f deadletter.Filter, cursor string) (*Selection, error) {
 	s := &Selection{Desk: d, Filter: f}
 	if err := s.knowsBatch(ctx); err != nil {
@@ -42,7 +42,7 @@ func (s *Selection) knowsBatch(ctx context.Context) error {
 		if err != nil || ok {
 			return err
 		}
-		// What is parked as no job of ours is in no books, and may have a batch.
+		// A parked foreign task is in no batch's totals, but may have a batch.
 		parked, err := g.Store.Count(ctx, deadletter.Filter{Batch: name})
 		if err != nil || len(parked) > 0 {
 			return err
@@ -51,13 +51,14 @@ func (s *Selection) knowsBatch(ctx context.Context) error {
 	return s.NoBatch(ctx, name)
 }
 
-// Cursor is a parked job's place in the order of all: GATEWAY/STAMP. No two jobs of a gateway have the same stamp, and a job that is
-// parked later has a higher one: behind a cursor, none comes twice and none is left out, whatever comes and goes meanwhile.
+// Cursor returns a parked job's position in the order of all jobs: GATEWAY/STAMP. Stamps are unique within a
+// gateway, and grow with the time of parking. After a cursor, no job is repeated and none is left out, whatever
+// comes and goes meanwhile.
 func Cursor(r job.Record) string {
 	return r.Job.Gateway + "/" + strconv.FormatInt(deadletter.Cursor(r), 10)
 }
 
-// startAt leaves out the gateways before the cursor's. In the cursor's own gateway it leaves out what lies before the cursor.
+// startAt leaves out the gateways before the cursor's, and the jobs before the cursor in its own.
 func (s *Selection) startAt(cursor string) error {
 	if cursor == "" {
 		return nil
@@ -77,7 +78,8 @@ func (s *Selection) startAt(cursor string) error {
 	return nil
 }
 
-// UpTo returns the selection without what was parked at a gateway at or after a moment, and without the gateways that have none.
+// UpTo returns the selection without the jobs parked at a gateway at or after a time, and without gateways for
+// which no time is given.
 func (s *Selection) UpTo(moments map[string]time.Time) *Selection {
 	some, d := *s, *s.Desk
 	d.Gateways = slices.DeleteFunc(slices.Clone(d.Gateways), func(g *Gateway) bool { return moments[g.Name].IsZero() })
@@ -85,7 +87,7 @@ func (s *Selection) UpTo(moments map[string]time.Time) *Selection {
 	return &some
 }
 
-// from is the filter for one of the gateways.
+// from returns the filter for one of the gateways.
 func (s *Selection) from(g *Gateway) deadletter.Filter {
 	f := s.Filter
 	if g == s.Gateways[0] {
@@ -97,7 +99,8 @@ func (s *Selection) from(g *Gateway) deadletter.Filter {
 	return f
 }
 
-// Each visits the jobs that are parked by now. It returns the ids of the filter that were not met, and an error with the code not_found if none was.
+// Each visits the jobs parked by now. It returns the filter's ids that were not found, and an error with code
+// not_found if none was.
 func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) error) (missing []string, err error) {
 	met := map[string]bool{}
 	n, err := s.each(ctx, met, visit)
@@ -115,7 +118,7 @@ func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) e
 	return missing, nil
 }
 
-// each visits the jobs and counts them. met is told the ids of the filter that were met.
+// each visits the jobs and counts them. It sets in met the filter's ids that were found.
 func (s *Selection) each(ctx context.Context, met map[string]bool, visit func(*Gateway, job.Record) error) (all int, err error) {
 	for _, g := range s.Gateways {
 		f := s.from(g)
@@ -152,10 +155,10 @@ func (s *Selection) eachOf(ctx context.Context, g *Gateway, f deadletter.Filter,
 	return n, nil
 }
 
-// mostNamed is how many missing jobs an error names.
+// mostNamed is the most missing jobs that an error names.
 const mostNamed = 5
 
-// NotParked is an error with the code not_found that says of each id where its job is instead.
+// NotParked returns an error with code not_found that says for each id where its job is instead.
 func (s *Selection) NotParked(ctx context.Context, ids []string) error {
 	var parts []string
 	for _, id := range ids[:min(len(ids), mostNamed)] {
@@ -172,7 +175,7 @@ func (s *Selection) NotParked(ctx context.Context, ids []string) error {
 		Hint: `see what is parked with "dispatcher dlq list", and any job with "dispatcher job ID"`}
 }
 
-// whereabouts says where a job is that was not found among the chosen.
+// whereabouts says where a job is that was not found in the selection.
 func (s *Selection) whereabouts(ctx context.Context, id string) (string, error) {
 	all, err := s.Find(ctx, id)
 	if job.CodeOf(err) == job.CodeNotFound {

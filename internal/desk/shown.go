@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 )
 
-// shownMark is what the token of a batch holds: as what each gateway's part was shown.
+// shownMark is the content of a batch's token: the state shown of each gateway's part.
 type shownMark struct {
 	Batch string            `json:"b"`
 	Shown map[string]string `json:"s"`
 }
 
-// ShownToken is the token of a batch as it was shown to an approver.
+// ShownToken returns the token of a batch as shown to an approver.
 func ShownToken(batch string, all []BatchApproval) (string, error) {
 	m := shownMark{batch, map[string]string{}}
 	for _, a := range all {
@@ -21,7 +21,7 @@ func ShownToken(batch string, all []BatchApproval) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// ShownBy reads a token that was given for this batch: as what each gateway's part was shown.
+// ShownBy parses the token of this batch: the state shown of each gateway's part.
 func ShownBy(batch, token string) (map[string]string, error) {
 	var m shownMark
 	text, err := base64.RawURLEncoding.DecodeString(token)

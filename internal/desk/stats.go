@@ -7,10 +7,10 @@ import (
 	"spillway/internal/job"
 )
 
-// Count counts the selection by gateway and reason. It answers from counters, in a time that does not grow with the jobs. It reads the jobs where the filter
-// asks for it, or money between two times does. missing is as Each has it.
+// Count counts the selection by gateway and reason. It uses counters, in constant time. It reads the jobs only
+// if the filter requires it, or for money between two times. missing is as in Each.
 func (s *Selection) Count(ctx context.Context) (all []*Tally, missing []string, err error) {
-	read := map[*Gateway]*Tally{} // those whose jobs have to be looked at
+	read := map[*Gateway]*Tally{} // those whose jobs have to be read
 	for _, g := range s.Gateways {
 		t := g.newTally()
 		counted, err := s.count(ctx, g, t)
@@ -33,7 +33,7 @@ func (s *Selection) Count(ctx context.Context) (all []*Tally, missing []string, 
 	return all, missing, err
 }
 
-// count answers from counters, where that is possible.
+// count uses counters, if possible.
 func (s *Selection) count(ctx context.Context, g *Gateway, t *Tally) (counted bool, err error) {
 	f := s.Filter
 	if !f.Countable() || (g.Amount.Field != "" && !(f.Since.IsZero() && f.Until.IsZero())) {
@@ -52,7 +52,7 @@ func (s *Selection) count(ctx context.Context, g *Gateway, t *Tally) (counted bo
 	return true, err
 }
 
-// parkedMoney is the money that is parked, by reason: all of it, or one batch's.
+// parkedMoney returns the money of parked jobs by reason, of all or of one batch.
 func (g *Gateway) parkedMoney(ctx context.Context, batch string) (map[job.Reason]job.Totals, error) {
 	if g.Amount.Field == "" {
 		return nil, nil

@@ -15,20 +15,20 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Status is how a gateway stands: one gateway of "status -o json".
+// Status is the state of a gateway: one gateway of "status -o json".
 type Status struct {
 	Gateway    string           `json:"gateway"`
 	Queued     int64            `json:"queued"`
 	InFlight   int64            `json:"in_flight"`
 	Scheduled  int64            `json:"scheduled"`
 	Retrying   int64            `json:"retrying"`
-	Pending    int64            `json:"pending"`                  // their outcome is being asked for
-	NextLook   *time.Time       `json:"next_lookup_at,omitempty"` // of the pending jobs
+	Pending    int64            `json:"pending"`                  // their outcome is being looked up
+	NextLook   *time.Time       `json:"next_lookup_at,omitempty"` // of pending jobs
 	Done       int64            `json:"done"`
-	Parked     map[string]int64 `json:"parked"`                // by reason; those without jobs are left out
-	ParkedMost int64            `json:"parked_most,omitempty"` // once more than 80 % of it are parked
+	Parked     map[string]int64 `json:"parked"`                // by reason; reasons without jobs are left out
+	ParkedMost int64            `json:"parked_most,omitempty"` // set when more than 80 % of it is used
 	Bytes      int64            `json:"parked_bytes"`
-	BytesMost  int64            `json:"parked_bytes_most,omitempty"` // once more than 80 % of it are parked
+	BytesMost  int64            `json:"parked_bytes_most,omitempty"` // set when more than 80 % of it is used
 	Amount     job.Amounts      `json:"parked_amount"`
 	NoAmount   int64            `json:"parked_without_amount"`
 	Limits     []string         `json:"limits"`
@@ -41,25 +41,25 @@ type Status struct {
 	PauseWhy   string           `json:"pause_why,omitempty"`
 	ETASeconds *float64         `json:"eta_seconds"`
 	ETAWhy     string           `json:"eta_why,omitempty"`
-	ETALeast   bool             `json:"eta_at_least,omitempty"` // not all lanes were looked at: it may be later
+	ETALeast   bool             `json:"eta_at_least,omitempty"` // not all lanes were read: it may be later
 	Overloaded []Overload       `json:"overloaded,omitempty"`   // the dispatchers that are too slow for their limits
 
-	Routes  []RouteStatus `json:"routes,omitempty"`  // none where the gateway has none
-	Classes []ClassStatus `json:"classes,omitempty"` // the highest first; none where the gateway has none
-	Lanes   *LanesStatus  `json:"lanes,omitempty"`   // nil where the gateway has neither lanes nor routes with limits
+	Routes  []RouteStatus `json:"routes,omitempty"`  // empty if the gateway has none
+	Classes []ClassStatus `json:"classes,omitempty"` // highest first; empty if the gateway has none
+	Lanes   *LanesStatus  `json:"lanes,omitempty"`   // nil if the gateway has neither lanes nor routes with limits
 
-	Outcomes *Told `json:"outcomes,omitempty"` // how the outcome feed stands; nil where there is none
+	Outcomes *Told `json:"outcomes,omitempty"` // the outcome feed; nil if there is none
 
-	// Drawn is what draws it beside the rest; nil unless Show was called.
+	// Drawn is what is needed to draw it elsewhere; nil unless Show was called.
 	Drawn *DrawnStatus `json:"drawn,omitempty"`
 
-	// Glance is what the status was made from.
+	// Glance is the snapshot from which the status was made.
 	Glance dispatch.Glance `json:"-"`
-	// Money is what is parked, by reason.
+	// Money is the money of parked jobs, by reason.
 	Money map[job.Reason]job.Totals `json:"-"`
 }
 
-// Status returns how the gateway stands.
+// Status returns the state of the gateway.
 func (g *Gateway) Status(ctx context.Context) (Status, error) {
 	v, err := dispatch.Look(ctx, g.redis, g.Gateway)
 	if err != nil {
@@ -78,7 +78,7 @@ func (g *Gateway) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// StatusOf makes a status of what was seen of a gateway, and of the money that is parked there, by reason.
+// StatusOf makes a status from a snapshot of a gateway and the money parked there, by reason.
 func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) Status {
 	s := Status{Gateway: name, Queued: v.Queued, InFlight: v.InFlight, Scheduled: v.Scheduled, Retrying: v.Retrying, Pending: v.Pending, NextLook: when(v.Asking.Next),
 		Done: v.Done, Parked: map[string]int64{}, ParkedMost: v.ParkedNear.Jobs, Bytes: v.ParkedBytes, BytesMost: v.ParkedNear.Bytes, Limits: limitTexts(v.Limits),
@@ -108,13 +108,14 @@ func StatusOf(name string, v dispatch.Glance, money map[job.Reason]job.Totals) S
 	return s
 }
 
-// Calls returns how many calls ended in each span of ledger.CallSpan up to the moment of the status, oldest first.
+// Calls returns how many calls ended in each span of ledger.CallSpan up to the time of the status, oldest
+// first.
 func (g *Gateway) Calls(ctx context.Context, s Status) ([]int64, error) {
 	calls, err := g.Books.Calls(ctx, s.Glance.Now)
 	return calls, err
 }
 
-// Calls is Gateway.Calls for gateways of the desk with these statuses, in their order.
+// Calls is Gateway.Calls for several gateways of the desk, in the order of their statuses.
 func (d *Desk) Calls(ctx context.Context, some []Status) ([][]int64, error) {
 	byName := make(map[string]*Gateway, len(d.Gateways))
 	for _, g := range d.Gateways {
@@ -129,7 +130,7 @@ func (d *Desk) Calls(ctx context.Context, some []Status) ([][]int64, error) {
 	return calls, cmp.Or(errs...)
 }
 
-// seconds is a duration to the tenth of a second; nil where it is negative, since nobody knows it.
+// seconds returns a duration to the tenth of a second; nil if it is negative, which means unknown.
 func seconds(d time.Duration) *float64 {
 	if d < 0 {
 		return nil
@@ -140,10 +141,10 @@ func seconds(d time.Duration) *float64 {
 
 func tenth(f float64) float64 { return math.Round(f*10) / 10 }
 
-// ForRoom is how many jobs wait for room at admission. Programs find them under parked.
+// ForRoom returns how many jobs wait for room at admission. Programs find them under parked.
 func (s Status) ForRoom() int64 { return s.Glance.ForRoom() }
 
-// Dead is the dead letters with their money: what is parked and does not only wait for room.
+// Dead returns the dead letters with their money: parked jobs that do not only wait for room.
 func (s Status) Dead() job.Totals {
 	t := job.Totals{Jobs: s.Glance.AllParked() - s.ForRoom()}
 	for _, r := range job.DeadReasons() {
@@ -154,21 +155,21 @@ func (s Status) Dead() job.Totals {
 	return t
 }
 
-// LimitsText is the leak's limits, and admission's where they are the bottleneck.
+// LimitsText returns the leak's limits, and admission's if they are the bottleneck.
 func (s Status) LimitsText() string { return boundText(s.Limits, s.Admission, s.Bottleneck) }
 
-// The words for what keeps a gateway's calls back.
+// The words for what holds a gateway's calls back.
 const (
-	Stopped  = "stopped"      // its data in Redis is doubted, or its limits are
+	Stopped  = "stopped"      // its data in Redis, or its limits, are in doubt
 	Paused   = "paused"       // by an operator
-	Denied   = "denied"       // it does not let calls in
+	Denied   = "denied"       // it denies access
 	Open     = "circuit open" // it fails
-	Held     = "held"         // for some time
-	Unserved = "unserved"     // no dispatcher runs
-	Probing  = "probing"      // the hold is over, and one call goes first
+	Held     = "held"         // for a limited time
+	Unserved = "unserved"     // no dispatcher serves it
+	Probing  = "probing"      // the hold is over, and a probe goes first
 )
 
-// Word names what keeps the gateway's calls back; empty if nothing does.
+// Word returns the word for what holds the gateway's calls back; empty if nothing does.
 func (s Status) Word() string {
 	switch h := s.Glance.Hold; {
 	case h.Barred:
@@ -189,7 +190,7 @@ func (s Status) Word() string {
 	return ""
 }
 
-// Why says in a sentence what Word names.
+// Why explains Word in a sentence.
 func (s Status) Why() string {
 	switch s.Word() {
 	case Stopped:
@@ -208,20 +209,21 @@ func (s Status) Why() string {
 	return ""
 }
 
-// Status returns how each gateway stands.
+// Status returns the state of each gateway.
 func (d *Desk) Status(ctx context.Context) ([]Status, error) {
 	all, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (Status, error) { return g.Status(ctx) })
 	return all, cmp.Or(errs...)
 }
 
-// StatusOfWell returns how each gateway stands that can be looked at, and what is wrong with the data of the others.
+// StatusOfWell returns the state of each gateway that can be read, and the errors for gateways with damaged
+// data.
 func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (Status, error) { return g.Status(ctx) })
 	damaged, err := d.damaged(errs)
 	if err != nil {
 		return nil, err
 	}
-	if damaged == nil { // none is left out of thousands
+	if damaged == nil { // none of thousands is left out
 		return found, nil
 	}
 	for i, s := range found {
@@ -232,7 +234,7 @@ func (d *Desk) StatusOfWell(ctx context.Context) (all []Status, damaged error) {
 	return all, damaged
 }
 
-// AlsoDamaged joins what two looks found damaged, each key once.
+// AlsoDamaged joins the damage that two reads found, each key once.
 func AlsoDamaged(one, other error) error {
 	if one != nil && other != nil && strings.Contains(one.Error(), other.Error()) {
 		return one
@@ -240,11 +242,11 @@ func AlsoDamaged(one, other error) error {
 	return errors.Join(one, other)
 }
 
-// damaged joins what is wrong with the data of single gateways. err is the first error of another kind.
+// damaged joins the errors about damaged data of single gateways. err is the first error of another kind.
 func (d *Desk) damaged(errs []error) (damaged, err error) {
 	for i, err := range errs {
 		if _, is := errors.AsType[*redisdb.DamagedError](err); err != nil && !is {
-			if redisdb.Away(err) { // which is away for all of them
+			if redisdb.Away(err) { // unreachable for all of them
 				return nil, err
 			}
 			return nil, fmt.Errorf("gateway %s: %w", d.Gateways[i].Name, err)
@@ -260,11 +262,12 @@ func (d *Desk) damaged(errs []error) (damaged, err error) {
 type StoppedBatch struct {
 	Batch, Why string
 	Since      time.Time
-	// GoOn is what lets it go on, for a person.
+	// GoOn says, for a person, how to continue it.
 	GoOn string
 }
 
-// StoppedBatches returns the batches that have paused themselves and of which nobody has decided anything since, as many as most, and how many there are.
+// StoppedBatches returns up to most batches that have paused themselves and about which nobody has decided
+// since, and how many there are.
 func (g *Gateway) StoppedBatches(ctx context.Context, most int) (list []StoppedBatch, all int, err error) {
 	names, err := g.Books.Braked(ctx)
 	for _, name := range names[:min(most, len(names))] {
@@ -277,19 +280,21 @@ func (g *Gateway) StoppedBatches(ctx context.Context, most int) (list []StoppedB
 	return list, len(names), err
 }
 
-// GoOn says what lets a batch go on of which jobs are parked as paused.
+// GoOn says how to continue a batch whose jobs are parked as paused.
 func (g *Gateway) GoOn(ctx context.Context, batch string) (string, error) {
 	b, _, err := g.Books.Batch(ctx, batch)
 	return dispatch.GoOn(batch, b), err
 }
 
-// Watched is how a gateway stands, with the calls that ended in each span of ledger.CallSpan up to then, oldest first.
+// Watched is a gateway's status with the calls that ended in each span of ledger.CallSpan up to then, oldest
+// first.
 type Watched struct {
 	Status
 	Calls []int64 `json:"calls"`
 }
 
-// Watch returns how each gateway stands that can be looked at, with the calls of the last minutes, and what is wrong with the data of the others.
+// Watch returns the state of each gateway that can be read, with the calls of the last minutes, and the errors
+// for gateways with damaged data.
 func (d *Desk) Watch(ctx context.Context) (all []Watched, damaged, err error) {
 	found, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (w Watched, err error) {
 		if w.Status, err = g.Status(ctx); err == nil {
@@ -308,7 +313,7 @@ func (d *Desk) Watch(ctx context.Context) (all []Watched, damaged, err error) {
 	return all, damaged, nil
 }
 
-// PausedBatch returns a paused batch of which jobs are parked, that of the job that is parked longest; empty if there is none.
+// PausedBatch returns the paused batch of the job that has been parked longest; empty if there is none.
 func (g *Gateway) PausedBatch(ctx context.Context) (string, error) {
 	for r, err := range g.Store.List(ctx, deadletter.Filter{Reasons: []job.Reason{job.Paused}, Limit: 1, NoPayload: true}) {
 		return r.Job.Batch, err

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Pause lets nobody start a call to the gateway until Resume. shown is what people are told as the reason.
+// Pause stops new calls to the gateway until Resume. shown is the reason that people see.
 func (g *Gateway) Pause(ctx context.Context, by By, shown string) error {
 	return g.withPacer(ctx, by, "pause", func(ctx context.Context, p *bucket.Pacer) error { return p.Pause(ctx, shown) })
 }
@@ -30,12 +30,13 @@ func (g *Gateway) withPacer(ctx context.Context, by By, what string, act func(co
 	return g.steer(ctx, by, what, func(ctx context.Context) error { return act(ctx, p) })
 }
 
-// steer does something to the gateway, and writes into its trail who did what and why.
+// steer changes the gateway, and writes into its audit trail who did what and why.
 func (g *Gateway) steer(ctx context.Context, by By, what string, do func(context.Context) error) error {
 	return g.Store.Steer(ctx, by.act(deadletter.Act{What: what}), do)
 }
 
-// SetLimits replaces the gateway's limits, on every process within a second. None means: the file's hold again. An error with the code usage says that they can't be kept.
+// SetLimits replaces the gateway's limits, in every process within a second. An empty list restores the
+// configured ones. An error with code usage says that they are not supported.
 func (g *Gateway) SetLimits(ctx context.Context, by By, to []job.Limit) error {
 	if err := g.CheckLimits(to); err != nil {
 		return err
@@ -47,21 +48,21 @@ func (g *Gateway) SetLimits(ctx context.Context, by By, to []job.Limit) error {
 	return g.steer(ctx, by, what, func(ctx context.Context) error { return dispatch.SetLimits(ctx, g.redis, g.Gateway, to) })
 }
 
-// Charge is what a loss of Redis's memory has charged one limit with.
+// Charge is what losses of Redis's memory have charged to one limit.
 type Charge struct {
 	Limit string `json:"limit"`
 	Units int64  `json:"units"`
-	// Until is when the last of them stops counting; nil where they were forgiven.
+	// Until is when the last of it stops counting; nil if it was forgiven.
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Forgiven is what "limit forgive" lifted.
+// Forgiven is what "limit forgive" removed.
 type Forgiven struct {
 	Gateway  string   `json:"gateway"`
 	Forgiven []Charge `json:"forgiven"`
 }
 
-// Forgive lifts what losses have charged the gateway's limits with.
+// Forgive removes what losses have charged to the gateway's limits.
 func (g *Gateway) Forgive(ctx context.Context, by By) (Forgiven, error) {
 	var lifted []bucket.Charge
 	err := g.steer(ctx, by, "limit forgive", func(ctx context.Context) (err error) {
@@ -82,12 +83,12 @@ func charges(from []bucket.Charge) []Charge {
 	return all
 }
 
-// CheckLimits returns why these limits can't be kept, or nil.
+// CheckLimits returns why these limits are not supported, or nil.
 func (g *Gateway) CheckLimits(to []job.Limit) error {
 	return dispatch.CheckLimits(g.redis, g.Gateway, to)
 }
 
-// LimitsText is limits as the configuration has them, with blanks between.
+// LimitsText returns limits as configured, separated by blanks.
 func LimitsText(limits []job.Limit) string { return strings.Join(limitTexts(limits), " ") }
 
 func limitTexts(limits []job.Limit) []string {
@@ -98,20 +99,21 @@ func limitTexts(limits []job.Limit) []string {
 	return all
 }
 
-// Limits is what holds at a gateway now: "limit show -o json".
+// Limits are the limits in force at a gateway: "limit show -o json".
 type Limits struct {
 	Gateway string   `json:"gateway"`
 	Limits  []string `json:"limits"`
 	SetLive bool     `json:"set_live"`
 	File    []string `json:"file"`
-	// Admission is what holds at admission; Bottleneck which of the two holds jobs back in the long run.
+	// Admission are those at admission. Bottleneck says which of the two determine the throughput in the long
+	// run.
 	Admission  []string `json:"admission"`
 	Bottleneck string   `json:"bottleneck"`
-	// Charged is what losses have charged the limits with, and still counts.
+	// Charged is what losses have charged to the limits, as far as it still counts.
 	Charged []Charge `json:"charged,omitempty"`
 }
 
-// Limits returns what holds now.
+// Limits returns the limits in force.
 func (g *Gateway) Limits(ctx context.Context) (Limits, error) {
 	now, err := dispatch.CurrentLimits(ctx, g.redis, g.Gateway)
 	if err != nil {
@@ -128,7 +130,7 @@ func (g *Gateway) limits(now dispatch.Limits) Limits {
 	return Limits{Gateway: g.Name, Limits: limitTexts(now.Limits), SetLive: now.Live, File: limitTexts(g.Leak.Limits), Admission: limitTexts(in), Bottleneck: dispatch.Bottleneck(in, now.Limits)}
 }
 
-// Text is the leak's limits, and admission's where they are the bottleneck.
+// Text returns the leak's limits, and admission's if they are the bottleneck.
 func (l Limits) Text() string { return boundText(l.Limits, l.Admission, l.Bottleneck) }
 
 func boundText(leak, admission []string, bottleneck string) string {

@@ -7,17 +7,17 @@ import (
 	"spillway/internal/job"
 )
 
-// Tally is parked jobs counted by reason. Make one with newTally.
+// Tally counts parked jobs by reason. Make one with newTally.
 type Tally struct {
 	Gateway string
 	job.Totals
-	Oldest   *time.Time // when the first of them was parked; nil without jobs
+	Oldest   *time.Time // when the first job was parked; nil without jobs
 	ByReason map[job.Reason]*ReasonTally
 
 	field, currency string // where payloads have their money
 }
 
-// ReasonTally is the jobs that are parked for one reason.
+// ReasonTally counts the jobs parked for one reason.
 type ReasonTally struct {
 	job.Totals
 	Oldest time.Time `json:"oldest"` // when the first of them was parked
@@ -33,7 +33,7 @@ func (t ReasonTally) MarshalJSON() ([]byte, error) {
 	}{t.Jobs, t.Oldest, t.Amount, t.NoAmount})
 }
 
-// Dead is the dead letters: all but those that wait for room. Nil if there are none.
+// Dead returns the dead letters: all but those that wait for room. Nil if there are none.
 func (t *Tally) Dead() *ReasonTally {
 	var all *ReasonTally
 	for _, r := range job.DeadReasons() {
@@ -60,8 +60,8 @@ func (g *Gateway) newTally() *Tally {
 	return &Tally{Gateway: g.Name, ByReason: map[job.Reason]*ReasonTally{}, field: g.Amount.Field, currency: g.Amount.Currency}
 }
 
-// Places are the reasons in the order in which they are shown, followed by the states of jobs that wait for their call. A waiting job has no reason: its
-// state stands in that place.
+// Places returns the reasons in display order, followed by the states of jobs that wait for their call. A
+// waiting job has no reason: its state is used instead.
 func Places() []job.Reason {
 	return append(job.Reasons(), job.Reason(job.Queued), job.Reason(job.Scheduled), job.Reason(job.Retrying))
 }
@@ -89,7 +89,7 @@ func (t *Tally) addAll(reason job.Reason, of ReasonTally) {
 	t.Totals.Add(of.Totals)
 }
 
-// TallyShown is a Tally as JSON has it: the gateway of "dlq stats -o json".
+// TallyShown is a Tally's JSON form: one gateway of "dlq stats -o json".
 type TallyShown struct {
 	Gateway  string                      `json:"gateway"`
 	Total    int64                       `json:"total"`
@@ -99,12 +99,12 @@ type TallyShown struct {
 	ByReason map[job.Reason]*ReasonTally `json:"by_reason"`
 }
 
-// Shown is the tally as JSON has it.
+// Shown returns the JSON form.
 func (t *Tally) Shown() TallyShown {
 	return TallyShown{t.Gateway, t.Jobs, t.Oldest, t.Amount, t.NoAmount, t.ByReason}
 }
 
-// Tally is the tally that was shown.
+// Tally returns the tally of a JSON form.
 func (s TallyShown) Tally() *Tally {
 	return &Tally{Gateway: s.Gateway, Totals: job.Totals{Jobs: s.Total, Amount: s.Amount, NoAmount: s.NoAmount}, Oldest: s.Oldest, ByReason: s.ByReason}
 }

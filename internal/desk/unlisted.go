@@ -16,30 +16,31 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Unlisted is a gateway that has jobs, or had some, and that the configuration does not have.
+// Unlisted is a gateway that has or had jobs and is not configured.
 type Unlisted struct {
 	Gateway string `json:"gateway"`
-	// Totals are the jobs that are not over, and what is known of their money: of those that are parked, and of the batches of the others.
+	// Totals are the jobs that are not over, with their money as far as it is known: that of parked jobs, and
+	// that of the others' batches.
 	job.Totals
-	// Unsummed is how many of the jobs are in no sum: they wait, and have no batch.
+	// Unsummed is how many of the jobs are in no sum, because they wait and have no batch.
 	Unsummed int64            `json:"without_sum"`
 	Waiting  int64            `json:"waiting"` // scheduled, queued, in flight, retrying or pending
-	Parked   map[string]int64 `json:"parked"`  // by reason; those without jobs are left out
+	Parked   map[string]int64 `json:"parked"`  // by reason; reasons without jobs are left out
 	Done     int64            `json:"done"`
-	// LastServed is when a dispatcher that serves it last gave a sign of life; nil if none ever did.
+	// LastServed is when a dispatcher of it last gave a sign of life; nil if never.
 	LastServed *time.Time `json:"last_served"`
-	// Served says that one is likely to be at work: with another file.
+	// Served says that one is probably running, with another configuration.
 	Served bool `json:"served"`
-	// Moving is what was begun and is not over: "rename OLD NEW" or "forget NAME". Empty: nothing.
+	// Moving is an unfinished "rename OLD NEW" or "forget NAME". Empty: none.
 	Moving string `json:"moving,omitempty"`
-	// Damaged is why it can't be looked at; empty if it can.
+	// Damaged is why it can't be read; empty if it can.
 	Damaged string `json:"damaged,omitempty"`
 }
 
-// mostBatches bounds how many batches of a gateway are looked at for the money of what waits.
+// mostBatches bounds how many batches of a gateway are read for the money of waiting jobs.
 const mostBatches = 200
 
-// Text is "500 jobs (EUR 12,345.00) of up, which the file does not have".
+// Text returns "500 jobs (EUR 12,345.00) of up, which the file does not have".
 func (u Unlisted) Text() string {
 	text := u.Totals.String() + " of " + u.Gateway + ", which the file does not have"
 	if u.Unsummed > 0 && len(u.Amount) > 0 {
@@ -68,10 +69,11 @@ func (u Unlisted) Hint() string {
 	return fmt.Sprintf("nobody calls them: put it back into the file, or: dispatcher gateway rename %s NEW, or: dispatcher gateway forget %[1]s", u.Gateway)
 }
 
-// NeedsPerson says that nobody calls its jobs until a person acts.
+// NeedsPerson reports whether its jobs are not called until an operator acts.
 func (u Unlisted) NeedsPerson() bool { return !u.Served || u.Moving != "" }
 
-// UnlistedOf returns the gateways with jobs that are not over and that the configuration does not have, by name. listed are the names that it has.
+// UnlistedOf returns the gateways with unfinished jobs that are not configured, sorted by name. listed are the
+// configured names.
 func UnlistedOf(ctx context.Context, c redis.UniversalClient, listed []string) ([]Unlisted, error) {
 	names, err := redisdb.Registered(ctx, c)
 	if err != nil {
@@ -91,7 +93,8 @@ func without(names, listed []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return known[name] })
 }
 
-// lookAt looks at gateways that no configuration is known of, and leaves out those that never had a job: asynq's queues may be other people's.
+// lookAt reads gateways without a configuration. It leaves out those that never had a job, because an asynq
+// queue may belong to another program.
 func lookAt(ctx context.Context, c redis.UniversalClient, names []string) ([]Unlisted, error) {
 	books := make([]*ledger.Books, len(names))
 	for i, name := range names {
@@ -149,16 +152,17 @@ func (u *Unlisted) addMoney(sum job.Totals) {
 	u.NoAmount += sum.NoAmount
 }
 
-// Of returns the desk with what it needs to say where else something may be: the names of all gateways that the configuration has.
+// Of returns the desk with what it needs to say where else something may be: Redis, and the names of all
+// configured gateways.
 func (d *Desk) Of(c redis.UniversalClient, listed []string) *Desk {
 	d.redis, d.listed = c, listed
 	return d
 }
 
-// Only has nothing exist for the desk but the gateways that Of named.
+// Only hides all gateways from the desk but those that Of named.
 func (d *Desk) Only() { d.only = true }
 
-// Unlisted returns the gateways with jobs that the configuration does not have. A desk that does not know what the configuration has returns none.
+// Unlisted returns the gateways with jobs that are not configured. A desk without Of returns none.
 func (d *Desk) Unlisted(ctx context.Context) ([]Unlisted, error) {
 	if d.redis == nil || d.only {
 		return nil, nil
@@ -166,7 +170,7 @@ func (d *Desk) Unlisted(ctx context.Context) ([]Unlisted, error) {
 	return UnlistedOf(ctx, d.redis, d.listed)
 }
 
-// unlistedWith returns the names of the gateways that the configuration does not have and in which a key is.
+// unlistedWith returns the names of the gateways that are not configured and have a key.
 func (d *Desk) unlistedWith(ctx context.Context, key func(redisdb.Keys) string) (with []string, err error) {
 	if d.redis == nil || d.only {
 		return nil, nil
@@ -193,8 +197,9 @@ func (d *Desk) unlistedWith(ctx context.Context, key func(redisdb.Keys) string) 
 	return with, nil
 }
 
-// notHere is the error of something that no gateway of the desk knows, what being "job %q" with its name. Where a gateway knows it that the configuration does not have, the
-// error says so; else is its hint where none does.
+// notHere returns the error for something that no gateway of the desk knows; what is, for example, "job %q"
+// with its name. If a gateway that is not configured knows it, the error says so; otherwise its hint is
+// otherwise.
 func (d *Desk) notHere(ctx context.Context, what, otherwise string, key func(redisdb.Keys) string) error {
 	with, err := d.unlistedWith(ctx, key)
 	if err != nil {
@@ -212,24 +217,24 @@ func (d *Desk) noJob(ctx context.Context, id string) error {
 		func(k redisdb.Keys) string { return k.Job(id) })
 }
 
-// NoBatch is the error of a batch that no gateway of the desk knows.
+// NoBatch returns the error for a batch that no gateway of the desk knows.
 func (d *Desk) NoBatch(ctx context.Context, name string) error {
 	return d.notHere(ctx, fmt.Sprintf("batch %q", name), "no job of it was enqueued here, or its last job was over longer ago than dedupe",
 		func(k redisdb.Keys) string { return k.Batch(name) })
 }
 
-// BatchElsewhere is a part of a batch at a gateway that the configuration does not have.
+// BatchElsewhere is the part of a batch at a gateway that is not configured.
 type BatchElsewhere struct {
 	Gateway string `json:"gateway"`
 	job.Totals
 }
 
-// Text is "12 jobs (EUR 10.50) of it are at up, which the file does not have".
+// Text returns "12 jobs (EUR 10.50) of it are at up, which the file does not have".
 func (e BatchElsewhere) Text() string {
 	return e.Totals.String() + " of it are at " + e.Gateway + ", which the file does not have: they are not among these"
 }
 
-// elsewhere returns the parts of a batch at gateways that the configuration does not have.
+// elsewhere returns the parts of a batch at gateways that are not configured.
 func (d *Desk) elsewhere(ctx context.Context, batch string) (all []BatchElsewhere, err error) {
 	with, err := d.unlistedWith(ctx, func(k redisdb.Keys) string { return k.Batch(batch) })
 	for _, name := range with {
@@ -242,7 +247,7 @@ func (d *Desk) elsewhere(ctx context.Context, batch string) (all []BatchElsewher
 	return all, err
 }
 
-// Explain returns the error that the configuration has none of these gateways, and says so where Redis knows one of them.
+// Explain returns the error that these gateways are not configured. It says so if Redis knows one of them.
 func (d *Desk) Explain(ctx context.Context, names []string, unknown error) error {
 	all, err := d.Unlisted(ctx)
 	if err != nil {
