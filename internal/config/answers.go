@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// answers reads the name of a profile, or a list of rules above the default one, or a mapping of both.
+// answers reads the name of a profile, a list of rules that precede the default profile, or a mapping of both.
 func (r *reader) answers(n node, a *Answers) {
 	profile := r.word(&a.Profile, choice("a profile of answers", ProfileDefault, ProfileStripe))
 	rules := func(n node) {
@@ -31,13 +31,13 @@ func (r *reader) answers(n node, a *Answers) {
 	}
 }
 
-// scoped is the scope of a rule, and where it stands.
+// scoped is the scope of a rule, and its position.
 type scoped struct {
 	path  string
 	scope job.Scope
 }
 
-// checkScopes reports rules about what the gateway does not have.
+// checkScopes reports rules whose scope the gateway does not have.
 func (r *reader) checkScopes(g *Gateway, routes bool) {
 	for _, s := range r.scopes {
 		switch {
@@ -49,7 +49,7 @@ func (r *reader) checkScopes(g *Gateway, routes bool) {
 	}
 }
 
-// needs reads the fields that an answer must have to mean done, each with a value or a list of values that will do.
+// needs reads the fields that an answer must have to mean done, each with one or several accepted values.
 func (r *reader) needs(n node) map[string][]string {
 	all := map[string][]string{}
 	for _, e := range r.named(n, "asks for", "write a field of the answer's body and its value, like {resultCode: Authorised}", checkField) {
@@ -62,7 +62,8 @@ func (r *reader) needs(n node) map[string][]string {
 	return all
 }
 
-// named returns the entries of a mapping whose names pass a check. One without any is at fault: it asks for, or compares, nothing.
+// named returns the entries of a mapping whose names pass a check. An empty mapping is an error, because it
+// asks for, or compares, nothing.
 func (r *reader) named(n node, does, hint string, check func(string) string) (good []entry) {
 	entries := r.entries(n)
 	if len(entries) == 0 && !r.faulted[n.path] {
@@ -79,7 +80,7 @@ func (r *reader) named(n node, does, hint string, check func(string) string) (go
 	return good
 }
 
-// values returns a node, or the items of it where it is a list.
+// values returns the items of a list, or a single node.
 func (r *reader) values(n node, hint string) []node {
 	if _, list := n.tree.(*ast.SequenceNode); list {
 		return r.items(n, hint)
@@ -87,7 +88,8 @@ func (r *reader) values(n node, hint string) []node {
 	return []node{n}
 }
 
-// matches reads the fields of an answer that say which payment it is about, each with the payload's field that has the same, or the job's id.
+// matches reads the fields of an answer that identify the payment, each with the payload field of the same
+// value, or the job's id.
 func (r *reader) matches(n node) map[string]string {
 	all := map[string]string{}
 	for _, e := range r.named(n, "compares", "write a field of the answer's body and the payload's field with the same value, like {merchantReference: reference}", checkField) {
@@ -103,7 +105,7 @@ func (r *reader) matches(n node) map[string]string {
 	return all
 }
 
-// saved reads what repeats get after answers of each class.
+// saved reads what repeated calls get after answers of each class.
 func (r *reader) saved(n node) map[string]job.Saved {
 	all := map[string]job.Saved{}
 	var fields []field
@@ -118,7 +120,7 @@ func (r *reader) saved(n node) map[string]job.Saved {
 	return all
 }
 
-// wantedText reads a value wanted in an answer. null is one: a word, as true is.
+// wantedText reads the required value of a field. null is a word here, like true.
 func (r *reader) wantedText(n node) (string, bool) {
 	if isNull(n) {
 		return "null", true
@@ -126,7 +128,7 @@ func (r *reader) wantedText(n node) (string, bool) {
 	return r.text(n)
 }
 
-// rules reads one rule of the file. One with lists of statuses or values is a rule for each of their combinations.
+// rules reads one rule. A rule with lists of statuses or values becomes a rule for each combination.
 func (r *reader) rules(n node) []Rule {
 	one := Rule{}
 	statuses, headers, fields := []int{0}, []map[string]string{nil}, []map[string]string{nil}
@@ -170,7 +172,7 @@ func (r *reader) rules(n node) []Rule {
 	return all
 }
 
-// mostOfRule is how many combinations the lists of one rule may have.
+// mostOfRule is the most combinations of the lists of one rule.
 const mostOfRule = 200
 
 func checkEvent(text string) string {
@@ -187,7 +189,7 @@ const (
 	Class5xx = "5xx"
 )
 
-// statuses reads a status, a class of them, or a list of these.
+// statuses reads a status, a class, or a list of these.
 func (r *reader) statuses(n node) []int {
 	var all []int
 	for _, one := range r.values(n, "write at least one status, like [409, 422]") {
@@ -202,7 +204,7 @@ func (r *reader) statuses(n node) []int {
 	return all
 }
 
-// verdictList is the verdicts as a person lists them.
+// verdictList returns the verdicts as a list for people.
 func verdictList() string {
 	all := job.Texts(job.Verdicts())
 	last := len(all) - 1
@@ -222,19 +224,20 @@ func (r *reader) wantedFields(n node) []map[string]string {
 	return r.wanted(n, "write a field of the answer's body and its value, like {error.code: busy}", checkField)
 }
 
-// wanted reads a mapping of names to what is wanted there: a text, a regular expression between slashes, or a list of these. Each combination is one of those returned.
+// wanted reads a mapping of names to required values: a text, a regular expression between slashes, or a list
+// of these. It returns each combination.
 func (r *reader) wanted(n node, hint string, check func(string) string) []map[string]string {
 	all := []map[string]string{{}}
 	for _, e := range r.named(n, "asks for", hint, check) {
 		values := r.values(e.value, "write at least one value, like [busy, locked]")
 		if all = r.times(all, e.key, values); len(all) > mostOfRule {
-			return all // which the rule says
+			return all // the rule reports that
 		}
 	}
 	return all
 }
 
-// times returns each of the mappings with each of the values for one more name.
+// times combines each of the mappings with each value for one more name.
 func (r *reader) times(all []map[string]string, name string, values []node) (product []map[string]string) {
 	for _, v := range values {
 		text, ok := r.wantedText(v)
@@ -252,7 +255,7 @@ func (r *reader) times(all []map[string]string, name string, values []node) (pro
 		}
 	}
 	if len(product) == 0 {
-		return all // every value is at fault
+		return all // every value is invalid
 	}
 	return product
 }

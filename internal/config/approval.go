@@ -8,13 +8,13 @@ import (
 	"spillway/internal/job"
 )
 
-// never stands for no sum or number, and for what needs no approval; always for what needs one.
+// never means no sum or number, or no approval; always means that each act needs approval.
 const (
 	never  = "never"
 	always = "always"
 )
 
-// approval reads what needs the yes of a second person.
+// approval reads what needs a second person's approval.
 func (r *reader) approval(n node, a *job.Approval) {
 	r.object(n,
 		field{"batch_over", r.sums(&a.BatchOver)},
@@ -36,16 +36,16 @@ func (r *reader) replayOver(dst **int64) func(node) {
 			return "is not a number of jobs: write a whole one from 0, above which a replay needs an approval, or never"
 		})(n)
 		if *dst = nil; text != "" && text != never {
-			jobs, _ := strconv.ParseInt(text, 10, 64) // it was checked
+			jobs, _ := strconv.ParseInt(text, 10, 64) // checked above
 			*dst = &jobs
 		}
 	}
 }
 
-// mostJobsDigits is how many digits a number of jobs may have.
+// mostJobsDigits is the most digits of a number of jobs.
 const mostJobsDigits = 15
 
-// always reads whether something needs an approval each time.
+// always reads whether each act needs approval.
 func (r *reader) always(dst *bool) func(node) {
 	return func(n node) {
 		var text string
@@ -64,7 +64,7 @@ func checkSum(text string) string {
 	return ""
 }
 
-// sums reads one sum of money, or several of different currencies, or never.
+// sums reads one sum of money, several of different currencies, or never.
 func (r *reader) sums(dst *job.Amounts) func(node) {
 	return func(n node) {
 		texts := make([]string, 1)
@@ -77,7 +77,7 @@ func (r *reader) sums(dst *job.Amounts) func(node) {
 		for _, text := range texts {
 			m, err := job.ParseSum(text)
 			if err != nil {
-				continue // it was reported, or is never
+				continue // reported already, or never
 			}
 			if (*dst)[m.Currency] != nil {
 				r.fault(n.path, "there are two sums in %s: keep one of them", m.Currency)
@@ -87,7 +87,7 @@ func (r *reader) sums(dst *job.Amounts) func(node) {
 	}
 }
 
-// checkApproval reports what of it can't hold.
+// checkApproval reports settings that can't take effect.
 func (r *reader) checkApproval(path string, g *Gateway) {
 	if len(g.Approval.BatchOver) > 0 && g.Amount.Currency == "" && !g.Routed {
 		r.clash(path+".approval.batch_over", path+".amount.currency", "sums of batches are known only where amount has a field and a currency: say where payloads have them")

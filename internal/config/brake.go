@@ -2,7 +2,7 @@ package config
 
 import "spillway/internal/job"
 
-// mostBrake is how many calls a batch's brake may look at.
+// mostBrake is the most calls that a batch's brake may count.
 const mostBrake = 1_000_000
 
 // batchBrake reads when a batch stops itself: its keys, or off.

@@ -7,7 +7,7 @@ import (
 	"spillway/internal/job"
 )
 
-// mostBrakes is how many limits of money a gateway may have: each is looked at before each call.
+// mostBrakes is the most money limits of a gateway: each is checked before each call.
 const mostBrakes = 8
 
 // brakes reads a list of brakes, each with one key.
@@ -58,7 +58,7 @@ func (r *reader) single(n node, b *job.Brakes) {
 	}
 }
 
-// checkBrakes reports brakes of money that nobody can read.
+// checkBrakes reports money brakes without a readable amount.
 func (r *reader) checkBrakes(path string, g *Gateway) {
 	if g.Brakes.Any() && (g.Amount.Field == "" || g.Amount.Currency == "") {
 		r.clash(path+".brakes", path+".amount", "brakes go by the money of each job: say where it is, amount: {field: amount, currency: currency}")

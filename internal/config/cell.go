@@ -11,7 +11,8 @@ import (
 	"spillway/internal/job"
 )
 
-// cell is a text of a merchants file among the nodes of the configuration: a column's name as a key, or what stands in a line as a value.
+// cell is a text of a merchants file as a node of the configuration: a column's name as a key, or a field of a
+// line as a value.
 type cell struct {
 	*ast.StringNode
 	where Position
@@ -21,7 +22,7 @@ func newCell(text string, where Position) *cell {
 	return &cell{StringNode: &ast.StringNode{Value: text}, where: where}
 }
 
-// put returns a tree with a value at a path of keys. The tree itself stays as it is, since all merchants share it.
+// put returns a tree with a value at a path of keys. It does not change tree, which all merchants share.
 func put(tree ast.Node, path []*cell, value *cell) ast.Node {
 	if len(path) == 0 {
 		return value
@@ -38,7 +39,7 @@ func put(tree ast.Node, path []*cell, value *cell) ast.Node {
 	return &ast.MappingNode{Values: all}
 }
 
-// list returns the values of a cell where a list is wanted: 5/s, "5/s 100/m" or "[5/s, 100/m]".
+// list returns the values of a cell in place of a list: 5/s, "5/s 100/m" or "[5/s, 100/m]".
 func (c *cell) list() (all []ast.Node) {
 	for _, one := range c.words() {
 		all = append(all, newCell(one, c.where))
@@ -54,18 +55,18 @@ func (c *cell) words() []string {
 	return strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' || c == ';' })
 }
 
-// subject is the gateway that is read just now.
+// subject is the gateway being read.
 type subject struct {
 	name string
-	line *line // of the merchants file that makes it; nil: it stands in the configuration itself
+	line *line // the line of the merchants file that defines it; nil: it is in the configuration itself
 	pack packed
 }
 
-// ofSubject is what stands in a gateway's values for its name, or for a column of its line.
+// ofSubject matches the placeholders for a gateway's name and for a column of its line.
 var ofSubject = regexp.MustCompile(`\{(?:name|merchant\.([^{}]*))\}`)
 
-// fill puts the gateway's name where {name} stands, and what its line has in a column where {merchant.COLUMN} stands. It returns where the
-// last of them comes from, if that is a merchants file, or the rule that the text breaks.
+// fill replaces {name} by the gateway's name, and {merchant.COLUMN} by the column of its line. It returns the
+// position of the last one used in a merchants file, or the rule that the text breaks.
 func (s *subject) fill(text string) (filled string, from Position, rule string) {
 	if s == nil || !strings.Contains(text, "{name}") && !strings.Contains(text, "{merchant.") {
 		return text, Position{}, ""
@@ -86,7 +87,7 @@ func (s *subject) fill(text string) (filled string, from Position, rule string) 
 	return filled, from, rule
 }
 
-// column returns what the gateway's line has in a column.
+// column returns a column of the gateway's line.
 func (s *subject) column(name string) (value string, at Position, rule string) {
 	if s.line == nil {
 		return "", at, fmt.Sprintf("has {merchant.%s} in it, and this gateway does not come from a merchants file: write {name} or the value itself", name)

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/job"
 )
 
-// check reports what of a gateway is missing and what contradicts itself.
+// check reports missing and contradictory settings of a gateway.
 func (r *reader) check(path string, g *Gateway) {
 	if !r.written(path+".request.url") && !g.Routed {
 		r.missing(path+".request.url", "write where the gateway is called, like https://api.example.com/v1/payments")
@@ -43,8 +43,8 @@ func (r *reader) check(path string, g *Gateway) {
 	}
 }
 
-// clash reports a contradiction of two fields at the first of them that the file has. Nothing is said of a field that is
-// already at fault: its value is only the default.
+// clash reports a contradiction of two fields at the first one that the file has. It reports nothing for a
+// field that is already at fault, whose value is only the default.
 func (r *reader) clash(path, other, format string, args ...any) {
 	if r.faulted[path] || r.faulted[other] {
 		return
@@ -55,7 +55,7 @@ func (r *reader) clash(path, other, format string, args ...any) {
 	r.fault(path, format, args...)
 }
 
-// defaulted marks, in a message, a value that does not stand in the file.
+// defaulted marks, in a message, a value that is not in the file.
 func (r *reader) defaulted(path string) string {
 	if r.written(path) {
 		return ""
@@ -87,11 +87,11 @@ func (r *reader) checkRequest(path string, q *Request) {
 	}
 }
 
-// bodiless reports that a method's calls go out without a body.
+// bodiless reports whether a method's calls have no body.
 func bodiless(method string) bool { return method == "GET" || method == "DELETE" }
 
-// WithLimits returns why other limits can't take the place of the file's, or nil. A burst too large for them is none: it is
-// made smaller as long as they hold.
+// WithLimits returns why other limits can't replace the configured ones, or nil. A burst that is too large for
+// them is no error: it is reduced while they apply.
 func (l Leak) WithLimits(to []job.Limit) error {
 	for i, one := range to {
 		if rule := sameWindow(one, to[:i]); rule != "" {
@@ -129,8 +129,8 @@ func (r *reader) checkLeak(path string, l Leak) {
 	}
 }
 
-// checkAdmission refuses what the algorithm does not have, and what can't be kept exactly in whole numbers: a bucket that
-// takes centuries to fill.
+// checkAdmission refuses settings that the algorithm lacks, and those that can't be kept exactly in whole
+// numbers, such as a bucket that takes centuries to fill.
 func (r *reader) checkAdmission(path string, g *Gateway) {
 	a := g.Admission
 	if !job.Bursts(a.Algorithm) && r.written(path+".burst") {
@@ -151,9 +151,9 @@ func (r *reader) checkAdmission(path string, g *Gateway) {
 	}
 }
 
-// The functions below return the rule that a text breaks, as it follows the text in a message, or nothing.
+// The functions below return the rule that a text breaks, which follows the text in a message, or "".
 
-// embedded is the address of a Redis inside the process.
+// embedded is the address of an in-process Redis.
 const embedded = "embedded"
 
 var redisSchemes = []string{"redis", "rediss", "redis-socket", "redis-sentinel", "redis-cluster"}
@@ -167,7 +167,7 @@ func checkRedis(text string) string {
 		"and what follows it, like redis://127.0.0.1:6379/0, or embedded"
 }
 
-// overTLS says of an address of Redis that it is reached by TLS.
+// overTLS reports whether a Redis address uses TLS.
 func overTLS(address string) bool {
 	_, parameters, _ := strings.Cut(address, "?")
 	given, err := url.ParseQuery(parameters)
@@ -202,13 +202,13 @@ func checkToken(text string) string {
 	return checkHeaderValue(text)
 }
 
-// placeholders are what examples write in a token's place.
+// placeholders are what examples contain instead of a token.
 var placeholders = []string{"replace-me", "replace_me", "replaceme", "change-me", "change_me", "changeme"}
 
-// MakeToken is the hint how to make a token.
+// MakeToken is the hint that says how to make a token.
 const MakeToken = "make one with openssl rand -hex 16"
 
-// LeastToken is the length of a token, in bytes, below which it can be guessed.
+// LeastToken is the shortest token, in bytes, that can't be guessed.
 const LeastToken = 16
 
 var methods = []string{"GET", "POST", "PUT", "PATCH", "DELETE"}
@@ -222,7 +222,8 @@ func checkMethod(text string) string {
 
 var checkAlgorithm = choice("an algorithm", job.Algorithms()...)
 
-// unsent are headers that the call writes by itself: net/http would not take them from us, or they would break the message.
+// unsent are headers that the call writes itself: net/http would not accept them, or they would break the
+// message.
 var unsent = []string{"Accept-Encoding", "Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Connection", "Te", "Trailer",
 	"Transfer-Encoding", "Upgrade"}
 
@@ -250,7 +251,7 @@ func checkKeyHeader(name string) string {
 	return checkHeaderName(name, nil)
 }
 
-// isToken reports that HTTP takes text for a header's name.
+// isToken reports whether text is a valid header name.
 func isToken(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
@@ -268,7 +269,7 @@ func checkHeaderValue(text string) string {
 	return ""
 }
 
-// checkField tests the dotted path of a field.
+// checkField checks the dotted path of a field.
 func checkField(path string) string {
 	if slices.Contains(strings.Split(path, "."), "") || strings.ContainsAny(path, "{} \t\r\n") {
 		return "is not a field: write its name, with dots between the levels, like amount or order.total"
@@ -276,7 +277,7 @@ func checkField(path string) string {
 	return ""
 }
 
-// checkReference lets a gateway have none.
+// checkReference also allows an empty path.
 func checkReference(path string) string {
 	if path == "" {
 		return ""
@@ -286,7 +287,7 @@ func checkReference(path string) string {
 
 func checkURL(text string) string { return checkURLWith(text, nil) }
 
-// checkURLWith tests a URL that may have more placeholders.
+// checkURLWith checks a URL that may contain more placeholders.
 func checkURLWith(text string, more []string) string {
 	plain, rule := fillPlaceholders(text, more)
 	if rule != "" {
@@ -297,7 +298,7 @@ func checkURLWith(text string, more []string) string {
 	switch {
 	case err != nil || strings.ContainsAny(text, " \t\r\n"):
 		return "is not a URL" + hint
-	case !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://"): // in small letters
+	case !strings.HasPrefix(text, "http://") && !strings.HasPrefix(text, "https://"): // in lower case
 		return "does not begin with http:// or https://" + hint
 	case u.Hostname() == "":
 		return "has no host" + hint
@@ -312,7 +313,7 @@ func checkURLWith(text string, more []string) string {
 	return ""
 }
 
-// fillPlaceholders puts 0 where {id}, {lane}, {payload.FIELD} and more of them stand.
+// fillPlaceholders replaces {id}, {lane}, {payload.FIELD} and more by 0.
 func fillPlaceholders(text string, more []string) (plain, rule string) {
 	known := placesHint(more)
 	_, rest, _ := strings.Cut(text, "://")

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Calls are counted in parts of 5 s, and kept for two minutes.
+// Calls are counted in spans of 5 s, which are kept for two minutes.
 const (
 	minCircuitWindow = 5 * time.Second
 	maxCircuitWindow = 2 * time.Minute
@@ -40,7 +40,7 @@ func (r *reader) circuitWindow(n node, window *time.Duration) {
 	}
 }
 
-// mostHold is how long hold.max may be.
+// mostHold is the largest hold.max.
 const mostHold = 7 * job.Day
 
 func (r *reader) hold(n node, h *Hold) {

@@ -9,25 +9,26 @@ import (
 	"spillway/internal/job"
 )
 
-// Encryption says with which keys payloads are sealed before they go into Redis.
+// Encryption says with which keys payloads are sealed before they are stored in Redis.
 type Encryption struct {
-	// Active is the id of the key that seals new payloads. Empty = they go in as they are, and the keys only open.
+	// Active is the id of the key that seals new payloads. Empty = they are stored in plain text, and the keys
+	// are only used to open old ones.
 	Active string
-	// Keys are in the order of the file; at least one.
+	// Keys are in file order; at least one.
 	Keys []EncryptionKey
-	// Require means that a payload that is not sealed is never called. Default: false, so that jobs from before go on.
+	// Require means that an unsealed payload is never sent. Default: false, so that older jobs continue.
 	Require bool
 }
 
 // EncryptionKey is one key.
 type EncryptionKey struct {
-	// ID is 1 to 32 of a-z, 0-9, _ and -. It stands in every payload that the key has sealed.
+	// ID is 1 to 32 of a-z, 0-9, _ and -. It is part of every payload sealed with the key.
 	ID string
-	// Secret is the 32 bytes themselves. Empty only when Options.Payloads is off and its variable is not set.
+	// Secret is the 32 bytes. It is empty only if Options.Payloads is off and its variable is not set.
 	Secret Secret
 }
 
-// keyBytes is how long a key is.
+// keyBytes is the length of a key.
 const keyBytes = 32
 
 var keyID = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
@@ -66,7 +67,7 @@ func (r *reader) truth(dst *bool) func(node) {
 	}
 }
 
-// needed reports a field that must be written.
+// needed reports a missing required field.
 func (r *reader) needed(path string, written bool, hint string) {
 	if !written {
 		r.missing(path, hint)
@@ -111,8 +112,8 @@ func (r *reader) encryptionKeys(n node) []EncryptionKey {
 	return all
 }
 
-// encryptionKey reads a key. It must stand in the environment, or in a file of its own: a configuration with keys in it lies in backups
-// and repositories, beside the data that they are to protect.
+// encryptionKey reads a key. It must be in the environment or in a file of its own: configurations are copied
+// to backups and repositories, next to the data that the keys protect.
 func (r *reader) encryptionKey(n node, k *EncryptionKey) {
 	n.hidden = true
 	if text, ok := raw(n); ok && !oneVariable.MatchString(text) {
@@ -137,7 +138,7 @@ func checkEncryptionKey(text string) string {
 	return ""
 }
 
-// twice reports a key that another id has already: a change from one to the other would change nothing.
+// twice reports a key that another id has already: changing from one to the other would change nothing.
 func (r *reader) twice(n node, k EncryptionKey, others []EncryptionKey) {
 	for _, o := range others {
 		if o.Secret == k.Secret {

@@ -2,10 +2,10 @@ package config
 
 import "time"
 
-// whenDone is what erase.payload says where nothing is erased after the end of a job.
+// whenDone is the value of erase.payload with which nothing is erased after the end of a job.
 const whenDone = "when_done"
 
-// erase reads when what is known of people is erased.
+// erase reads when personal data is erased.
 func (r *reader) erase(n node, after *time.Duration) {
 	r.object(n, field{"payload", func(n node) {
 		text, ok := r.text(n)

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a configuration file. It never holds the value of a secret.
+// Fault is one fault of a configuration file. It never contains the value of a secret.
 type Fault struct {
-	// Position is where; Line is 0 when the file as a whole is meant (it isn't there, say).
+	// Position is where it is; Line is 0 if it concerns the whole file, for example because it does not exist.
 	Position
-	// Field is the dotted path, such as gateways.stripe.leak.limits[0]. Empty when no single field is meant.
+	// Field is the dotted path, such as gateways.stripe.leak.limits[0]. Empty if it concerns no single field.
 	Field string
 	// Message says what is wrong, then what to do.
 	Message string
@@ -32,7 +32,7 @@ func (f *Fault) Error() string {
 	return b.String()
 }
 
-// Faults is everything that is wrong with a configuration file, in the order of the file; never empty as an error.
+// Faults are all faults of a configuration file, in file order; as an error it is never empty.
 type Faults []*Fault
 
 // Error returns the faults, one a line.
@@ -44,10 +44,11 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// mostAlike is how many faults of one kind are told one by one.
+// mostAlike is how many faults of one kind are reported individually.
 const mostAlike = 10
 
-// bounded tells of many faults of one kind the first ones, and of those at one place the first: the last one told has the number of the others.
+// bounded keeps the first of many faults of one kind, and the first of those at one position. The last one kept
+// mentions the number of the others.
 func (f Faults) bounded() Faults {
 	var told Faults
 	more, kinds := map[*Fault]int{}, map[string][]*Fault{}
@@ -72,12 +73,12 @@ var (
 	particular = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\$\{[^}]*\}|[0-9]+`)
 )
 
-// kind is what two faults share that say the same of two gateways.
+// kind returns a text that is equal for the same fault at two gateways.
 func (f *Fault) kind() string {
 	return f.File + "\x00" + ofGateway.ReplaceAllString(f.Field, "") + "\x00" + particular.ReplaceAllString(f.Message, "")
 }
 
-// grouped writes a number with a comma between thousands.
+// grouped formats a number with commas between thousands.
 func grouped(n int) string {
 	if n < 1000 {
 		return strconv.Itoa(n)
@@ -85,7 +86,7 @@ func grouped(n int) string {
 	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// compare orders two places of one file, and of several the files by name.
+// compare orders positions by file name, then by position in the file.
 func (p Position) compare(other Position) int {
 	return cmp.Or(cmp.Compare(p.File, other.File), p.Line-other.Line, p.Column-other.Column)
 }

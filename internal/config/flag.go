@@ -8,8 +8,9 @@ import (
 	"spillway/internal/job"
 )
 
-// FlagSecret returns the text of a flag with ${NAME} and ${file:PATH} filled in, as the file has it: what is secret then stands neither in the list of processes nor in a shell's history.
-// A relative PATH counts from where the command runs. The error has the code usage, and no part of what is secret.
+// FlagSecret returns the value of a flag with ${NAME} and ${file:PATH} expanded, as in the file. With these, a
+// secret is neither in the process list nor in a shell's history. A relative PATH is relative to the working
+// directory. The error has code usage, and contains nothing secret.
 func FlagSecret(flag, text string) (Secret, error) {
 	r := &reader{opt: Options{Env: os.LookupEnv}}
 	filled, unset, rule := expand(text, r.lookUp)

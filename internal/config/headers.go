@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// placeholder is what the url and headers have for a job's own values.
+// placeholder matches the placeholders for a job's own values in the url and in headers.
 var placeholder = regexp.MustCompile(`\{(id|lane|payload\.[^{}]*)\}`)
 
-// headers reads those that are the same for all jobs, and those with placeholders.
+// headers reads both constant headers and headers with placeholders.
 func (r *reader) headers(n node, q *Request) {
 	q.Headers = map[string]Secret{}
 	names := map[string]string{}
@@ -42,7 +42,7 @@ func (r *reader) headers(n node, q *Request) {
 	}
 }
 
-// fieldsOf are the payload's fields that a header takes.
+// fieldsOf returns the payload fields that a header uses.
 func fieldsOf(parts []HeaderPart) (fields []string) {
 	for _, p := range parts {
 		if field, ok := strings.CutPrefix(p.Place, "payload."); ok {
@@ -52,15 +52,16 @@ func fieldsOf(parts []HeaderPart) (fields []string) {
 	return fields
 }
 
-// headerNames are the names of all headers of the file.
+// headerNames returns the names of all configured headers.
 func (q Request) headerNames() []string {
 	return slices.AppendSeq(slices.Collect(maps.Keys(q.Headers)), maps.Keys(q.JobHeaders))
 }
 
-// piece is a part of a header's value that is not plain text.
+// piece matches a part of a header's value that is not plain text.
 var piece = regexp.MustCompile(reference.String() + `|` + placeholder.String())
 
-// headerParts takes a header's value apart, as it stands in the file; nil where it has no placeholder. What a variable has in braces is none.
+// headerParts splits a header's value as in the file; nil if it has no placeholder. Braces in a variable's
+// value are not placeholders.
 func (r *reader) headerParts(text string) []HeaderPart {
 	var parts []HeaderPart
 	places := false

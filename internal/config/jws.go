@@ -9,13 +9,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// JWS is what a detached JWS has beside its signature.
+// JWS configures a detached JWS.
 type JWS struct {
-	// KeyID is the protected header kid. Empty = there is none.
+	// KeyID is the protected header kid. Empty = none.
 	KeyID string
-	// Unencoded signs the content as it is (RFC 7797, b64: false). Default false: in base64.
+	// Unencoded signs the content itself (RFC 7797, b64: false). Default false: its base64.
 	Unencoded bool
-	// Protected are further protected headers: texts with {timestamp} {method} {path} {query} {id} and {key} filled in, json.Numbers, bools, and lists of these.
+	// Protected are further protected headers: texts with {timestamp} {method} {path} {query} {id} and {key}
+	// filled in, json.Numbers, bools, and lists of these.
 	Protected map[string]any
 }
 
@@ -35,7 +36,7 @@ func checkKeyID(text string) string {
 	return ""
 }
 
-// ownOfJWS are the protected headers that have keys of their own.
+// ownOfJWS are the protected headers with configuration keys of their own.
 var ownOfJWS = map[string]string{"alg": "sign.algorithm", "kid": "key_id", "b64": "unencoded"}
 
 func (r *reader) protected(n node) map[string]any {
@@ -59,7 +60,7 @@ func (r *reader) protected(n node) map[string]any {
 	return all
 }
 
-// protectedValue is a number, true or false as the file has it, or a text.
+// protectedValue returns a number, true or false as in the file, or a text.
 func (r *reader) protectedValue(n node) any {
 	switch tree := n.tree.(type) {
 	case *ast.BoolNode:
@@ -78,7 +79,8 @@ func checkProtected(text string) string {
 	return strange(text, "{timestamp}", "{method}", "{path}", "{query}", "{id}", "{key}")
 }
 
-// checkCritical reports what can't be critical: who reads a JWS refuses one that names a header it does not have.
+// checkCritical reports names that can't be critical: a reader of a JWS refuses it if it names a header that it
+// lacks.
 func (r *reader) checkCritical(path string, protected map[string]any) {
 	crit, written := protected["crit"]
 	names, isList := crit.([]any)
@@ -93,7 +95,7 @@ func (r *reader) checkCritical(path string, protected map[string]any) {
 	}
 }
 
-// tells says that a placeholder is in a protected header, where the gateway sees it.
+// tells reports whether a placeholder is used in a protected header, which the gateway sees.
 func (j *JWS) tells(placeholder string) bool {
 	if j == nil {
 		return false
@@ -110,7 +112,7 @@ func (j *JWS) tells(placeholder string) bool {
 	return false
 }
 
-// checkJWS reports what contradicts a detached JWS.
+// checkJWS reports contradictory settings of a detached JWS.
 func (r *reader) checkJWS(path string, s *Sign) {
 	switch {
 	case s.JWS == nil:

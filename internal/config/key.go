@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// maxPrefix is how long a prefix of idempotency keys may be: with an id of 200 characters and the key's generation behind it, a key has
-	// at most 255, the most that Stripe takes (docs.stripe.com/api/idempotent_requests).
+	// maxPrefix is the longest prefix of idempotency keys. With an id of 200 characters and the key generation
+	// after it, a key has at most 255 characters, the most that Stripe accepts
+	// (docs.stripe.com/api/idempotent_requests).
 	maxPrefix = 40
-	// keyMargin is how long before a key's end, beside the call's time-out, no other call begins with it: a call may be written that much
-	// later than it was decided on.
+	// keyMargin is how long before a key's end, in addition to the call's timeout, no other call may use it,
+	// because a call may be written that much later than it was decided on.
 	keyMargin = 5 * time.Second
 )
 
-// KeyCovers is how long after a key's first call another call may begin with it: then the gateway knows the key until that call's end.
-// 0 where there are no keys, or where they cover nothing.
+// KeyCovers returns how long after a key's first call another call may use it, so that the gateway knows the
+// key until that call's end. It is 0 if there are no keys, or if they make no repeated call safe.
 func (q Request) KeyCovers() time.Duration {
 	if !q.Key.Any() || q.KeyForgets {
 		return 0
@@ -31,7 +32,7 @@ func (q Request) KeyCovers() time.Duration {
 
 func (q Request) keyLives() time.Duration { return max(q.KeyLifetime-q.Timeout-keyMargin, 0) }
 
-// key reads where the gateway's idempotency keys stand and what they look like.
+// key reads where the gateway's idempotency keys are sent and how they are written.
 func (r *reader) key(n node, q *Request) {
 	least, most := int64(0), int64(0)
 	k := &q.Key
@@ -62,10 +63,10 @@ func (r *reader) key(n node, q *Request) {
 	}
 }
 
-// maxKey is the longest key that can be asked for: longer ones are in no provider's documents.
+// maxKey is the longest configurable key; no provider documents a longer one.
 const maxKey = 1024
 
-// keyHeader takes in the short form of a key in a header. Of two forms, the file's stands above the pack's.
+// keyHeader reads the short form of a key in a header. If both forms are used, the file's precedes the pack's.
 func (r *reader) keyHeader(path string, q *Request, header string) {
 	short, long := path+".idempotency_header", path+".key.name"
 	pack := r.subject.pack
@@ -96,7 +97,7 @@ func checkAlphabet(text string) string {
 	return ""
 }
 
-// prefix reads what stands before each job's id in its key: in one of two places, of which one may be used.
+// prefix reads the prefix of the job's id in its key. It may be set in only one of two places.
 func (r *reader) prefix(q *Request) func(node) {
 	return func(n node) {
 		if q.KeyPrefixWritten {
@@ -118,7 +119,7 @@ func checkPrefix(text string) string {
 	return ""
 }
 
-// checkKey reports what contradicts itself in a request that has an idempotency header.
+// checkKey reports contradictory settings of idempotency keys.
 func (r *reader) checkKey(path string, q *Request) {
 	life, timeout := path+".key_lifetime", path+".timeout"
 	switch {
@@ -137,8 +138,9 @@ func (r *reader) checkKey(path string, q *Request) {
 	}
 }
 
-// checkShared reports gateways that one provider would take for one: the same server and the same header for keys, and no prefixes that keep
-// their keys apart. Job ids are only unique within a gateway, so a job of the one would be answered with the charge of the other's.
+// checkShared reports gateways that a provider would take for one: the same server, the same key header, and no
+// distinct key prefixes. Job ids are unique only within a gateway, so a job of one could be answered with the
+// charge of another.
 func (r *reader) checkShared(all []Gateway) {
 	type provider struct{ server, in, name string }
 	known := map[provider]prefixes{}
@@ -146,7 +148,7 @@ func (r *reader) checkShared(all []Gateway) {
 		q := g.Request
 		server, told := q.server()
 		if !told || !q.Key.Any() || q.KeyPrefixWritten && q.Key.Prefix == "" {
-			continue // nobody can say, or somebody has said that the accounts are different
+			continue // unknown, or configured to be different accounts
 		}
 		at := provider{server, cmp.Or(q.Key.In, job.KeyInHeader), strings.ToLower(q.Key.Name)}
 		if known[at].whole == nil {
@@ -158,7 +160,7 @@ func (r *reader) checkShared(all []Gateway) {
 	}
 }
 
-// mixed reports that the keys of two gateways may be the same at one provider.
+// mixed reports that the keys of two gateways may be equal at one provider.
 func (r *reader) mixed(g, other Gateway, server string) {
 	path := join("gateways", g.Name) + ".request.idempotency_prefix"
 	if long := join("gateways", g.Name) + ".request.key.prefix"; r.written(long) {
@@ -173,12 +175,14 @@ func (r *reader) mixed(g, other Gateway, server string) {
 		`idempotency_prefix: "" for one of them if their accounts are different`, other.Name, other.At.seenFrom(g.At), server, hint)
 }
 
-// prefixes are those of the keys at one provider. Two of them keep keys apart unless one begins like the other; none at all keeps from none at all.
-type prefixes struct{ whole, begun map[string]int } // the first gateway that has it, and the first whose prefix begins so
+// prefixes are the key prefixes at one provider. Two prefixes separate keys unless one begins with the other;
+// no prefix does not separate from no prefix.
+type prefixes struct{ whole, begun map[string]int } // the first gateway with it, and the first whose prefix begins with it
 
 func newPrefixes() prefixes { return prefixes{map[string]int{}, map[string]int{}} }
 
-// add takes in the prefix of a gateway, and returns the first one whose keys may be the same: itself if there is no other.
+// add adds the prefix of a gateway. It returns the first gateway whose keys may be the same: itself if there is
+// no other.
 func (p prefixes) add(prefix string, gateway int) int {
 	first := gateway
 	for n := min(1, len(prefix)); n <= len(prefix); n++ {
@@ -200,7 +204,7 @@ func (p prefixes) add(prefix string, gateway int) int {
 	return first
 }
 
-// server returns the scheme, host and port that a request goes to, as far as they are known: a variable in them that is not set hides them.
+// server returns the scheme, host and port of a request. ok is false if they contain an unset variable.
 func (q Request) server() (string, bool) {
 	text := q.URL.Reveal()
 	if text == "" {

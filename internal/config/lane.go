@@ -7,25 +7,26 @@ import (
 	"spillway/internal/job"
 )
 
-// laneItself is the key of lanes that jobs name themselves.
+// laneItself is the lanes key for jobs that name their lane themselves.
 const laneItself = "lane"
 
-// MaxWeight is the most that a lane's weight can be.
+// MaxWeight is the largest weight of a lane.
 const MaxWeight = 1000
 
 // Lanes says how a gateway's jobs are divided into lanes.
 type Lanes struct {
-	// Field is the payload's field (dotted path) that is a job's lane. Empty: the job says it itself.
+	// Field is the payload field (dotted path) that names a job's lane. Empty: the job names it itself.
 	Field string
-	// Limits all hold for each lane, in every rolling window. None (default): lanes share the gateway's.
+	// Limits all apply to each lane, in every rolling window. Empty (default): lanes have only the gateway's.
 	Limits []job.Limit
-	// Weight is what share of the calls a lane has beside others that have jobs, 1 (default) to 1000.
+	// Weight is a lane's share of the calls, relative to other lanes with jobs; 1 (default) to 1000.
 	Weight int64
-	// MaxInFlight is how many calls of one lane may be under way, over all processes. 0 (default) = no cap.
+	// MaxInFlight is the most calls of one lane in flight, over all processes. 0 (default) = no cap.
 	MaxInFlight int64
 }
 
-// LaneKey says where the gateway's jobs have the name of their lane; nil where it has no lanes. One is required if a request of the gateway takes it.
+// LaneKey returns where the gateway's jobs have their lane; nil if it has no lanes. A lane is required if a
+// request of the gateway uses it.
 func (g Gateway) LaneKey() *job.LaneKey {
 	if g.Lanes == nil {
 		return nil
@@ -38,7 +39,7 @@ func (g Gateway) LaneKey() *job.LaneKey {
 	return &key
 }
 
-// lanes reads the lanes, and puts what they say of calls into the request, which is read by now.
+// lanes reads the lanes, and adds their request settings to q, which has been read before.
 func (r *reader) lanes(n node, q *Request) *Lanes {
 	l, key, strip := &Lanes{Weight: 1}, "", false
 	r.object(n,
@@ -85,7 +86,7 @@ func (r *reader) laneHeaders(n node, q *Request) {
 	}
 }
 
-// checkLaneKey says what is wrong with the key of lanes.
+// checkLaneKey returns what is wrong with the lanes key.
 func checkLaneKey(key string) string {
 	field, inPayload := strings.CutPrefix(key, "payload.")
 	switch {
@@ -97,7 +98,7 @@ func checkLaneKey(key string) string {
 	return checkField(field)
 }
 
-// takesLane says which of a request takes the lane of a job.
+// takesLane returns which part of a request uses the job's lane.
 func takesLane(path string, q Request) (where string, takes bool) {
 	for name, parts := range q.JobHeaders {
 		if slices.ContainsFunc(parts, func(p HeaderPart) bool { return p.Place == laneItself }) {
@@ -107,7 +108,7 @@ func takesLane(path string, q Request) (where string, takes bool) {
 	return path + ".request.url", strings.Contains(q.URLText, "{lane}")
 }
 
-// checkLanes reports what takes the lane where there is none.
+// checkLanes reports uses of the lane at a gateway without lanes.
 func (r *reader) checkLanes(path string, g *Gateway) {
 	if where, takes := takesLane(path, g.Request); takes && g.Lanes == nil {
 		r.fault(where, "takes the {lane} of a job, and the gateway has no lanes: write lanes: {key: payload.account}, say")

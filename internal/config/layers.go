@@ -8,14 +8,14 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// layers are the keys that gateways have in common. What a gateway says itself goes before its template, and that before the defaults.
+// layers are keys shared by gateways. A gateway's own keys precede its template, which precedes the defaults.
 type layers struct {
-	defaults  ast.Node // nil: there are none
+	defaults  ast.Node // nil: none
 	templates map[string]ast.Node
 }
 
-// layer reads keys of a gateway that others are to have. Which keys there are is looked at in each gateway that has them: only there the
-// layer is complete. A template may be like a pack.
+// layer reads shared keys. They are checked in each gateway that uses them, because only there they are
+// complete. A template may use a pack.
 func (r *reader) layer(n node, template bool) ast.Node {
 	for _, pair := range pairs(n.tree) {
 		if key, _ := keyText(pair.Key); key == "like" {
@@ -47,7 +47,8 @@ func (r *reader) templates(n node) map[string]ast.Node {
 	return all
 }
 
-// layered returns a gateway's keys above those of its template, the defaults and its pack, and the pack's name.
+// layered returns a gateway's keys merged over those of its template, the defaults and its pack, and the pack's
+// name.
 func (r *reader) layered(e entry, l layers) (tree ast.Node, pack packed) {
 	if !isMapping(e.value.tree) {
 		return e.value.tree, packed{}
@@ -59,14 +60,14 @@ func (r *reader) layered(e entry, l layers) (tree ast.Node, pack packed) {
 	return overPack(b.below, over(b.above, e.value.tree)), b.pack
 }
 
-// base is what a gateway's own keys stand above.
+// base is what a gateway's own keys are merged with.
 type base struct {
-	above ast.Node // the template's and the defaults' keys
-	below ast.Node // the pack's; nil: there is none
+	above ast.Node // keys of the template and the defaults
+	below ast.Node // keys of the pack; nil: none
 	pack  packed
 }
 
-// like returns what gateways have that are like the template or the pack which a node names.
+// like returns the base of gateways that use the template or pack named by a node.
 func (r *reader) like(n node, l layers) base {
 	name, _ := raw(n)
 	if isPack(name) {
@@ -80,7 +81,7 @@ func (r *reader) like(n node, l layers) base {
 			hint = "it is one of " + strings.Join(names, ", ")
 		}
 		r.faultAt(r.at(n.tree), n.path, "there is no template %q: %s", name, hint)
-		r.faulted[parent(n.path)] = true // what the template would have had is not missed
+		r.faulted[parent(n.path)] = true // don't report as missing what the template would have had
 	}
 	b := base{above: over(l.defaults, template)}
 	if like := valueOf(template, "like"); like != nil {
@@ -92,7 +93,7 @@ func (r *reader) like(n node, l layers) base {
 	return b
 }
 
-// over returns one layer above another: of two mappings the keys of both, of anything else the upper one.
+// over merges one layer over another: two mappings are merged by key; otherwise the upper one wins.
 func over(lower, upper ast.Node) ast.Node {
 	if upper == nil || lower == nil || !isMapping(lower) || !isMapping(upper) {
 		if upper == nil {
@@ -115,7 +116,7 @@ func over(lower, upper ast.Node) ast.Node {
 	return &ast.MappingNode{Values: all}
 }
 
-// find returns where the first pair with the key of another one stands, or -1.
+// find returns the index of the pair with the same key as another, or -1.
 func find(all []*ast.MappingValueNode, like *ast.MappingValueNode) int {
 	key, ok := keyText(like.Key)
 	if !ok {
@@ -132,7 +133,7 @@ func isMapping(tree ast.Node) bool {
 	return false
 }
 
-// pairs returns what a mapping holds; nothing of anything else.
+// pairs returns the pairs of a mapping, or nil for any other node.
 func pairs(tree ast.Node) []*ast.MappingValueNode {
 	switch tree := tree.(type) {
 	case *ast.MappingNode:

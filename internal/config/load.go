@@ -16,24 +16,27 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// Options says how a file is read.
+// Options says how to read a file.
 type Options struct {
-	// Secrets asks for the tokens' and the gateways' secrets: run and doctor need them. Off, an unset variable in a token, or in a
-	// gateway's url, headers, method, encoding or timeout does not matter. Those in key_lifetime,
-	// idempotency_header and idempotency_prefix always do: whether a job may be replayed hangs on them.
+	// Secrets requires the tokens' and the gateways' secrets, which run and doctor need. If it is off, unset
+	// variables are allowed in a token, and in a gateway's url, headers, method, encoding and timeout. They are
+	// never allowed in key_lifetime, idempotency_header and idempotency_prefix, which decide whether a job may
+	// be replayed.
 	Secrets bool
-	// Payloads asks for the keys of encryption: who reads or writes payloads needs them. Off, an unset variable in one does not matter.
+	// Payloads requires the encryption keys, which reading or writing payloads needs. If it is off, unset
+	// variables are allowed in them.
 	Payloads bool
-	// Env looks a variable up. nil = os.LookupEnv.
+	// Env looks up a variable. nil = os.LookupEnv.
 	Env func(string) (string, bool)
-	// written hears of each gateway's keys as they are in the files. Nil: nobody does.
+	// written is called with each gateway's keys as in the files. Nil: not called.
 	written func(name string, keys any)
 }
 
-// maxFile is the largest configuration file, in bytes: thousands of gateways. What is larger is some other file.
+// maxFile is the largest configuration file, in bytes, enough for thousands of gateways. A larger file is
+// probably another kind of file.
 const maxFile = 1 << 20
 
-// Load reads the file at path. What is wrong with it comes back as Faults.
+// Load reads the file at path. The error is Faults if the configuration is wrong.
 func Load(path string, opt Options) (*Config, error) {
 	text, err := read(path)
 	if err != nil {
@@ -68,7 +71,7 @@ func unopened(err error) string {
 	return "the file can't be opened: " + reason(err)
 }
 
-// reason returns the cause without the path, which the fault's position says already.
+// reason returns the cause without the path, which the fault's position contains.
 func reason(err error) string {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err.Error()
@@ -76,12 +79,12 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// whole returns a fault of the file as a whole.
+// whole returns a fault of the whole file.
 func whole(file, message string) error {
 	return Faults{{Position: Position{File: file}, Message: message}}
 }
 
-// Parse reads text, which came from a file of that name. What is wrong with it comes back as Faults.
+// Parse parses text from a file with that name. The error is Faults if the configuration is wrong.
 func Parse(name string, text []byte, opt Options) (*Config, error) {
 	if opt.Env == nil {
 		opt.Env = os.LookupEnv
@@ -105,7 +108,7 @@ func Parse(name string, text []byte, opt Options) (*Config, error) {
 	return c, nil
 }
 
-// checkText refuses what is not text before the YAML parser makes something strange of it.
+// checkText refuses input that is not text, because the YAML parser would misread it.
 func checkText(name string, text []byte) error {
 	if len(text) > maxFile {
 		return whole(name, "the file is larger than 1 MiB, so it can't be a configuration: name the right one with -c FILE")
@@ -116,7 +119,7 @@ func checkText(name string, text []byte) error {
 	return nil
 }
 
-// checkUTF8 returns the first byte that is not text as a fault, or nil.
+// checkUTF8 returns a fault at the first byte that is not UTF-8, or nil.
 func checkUTF8(name string, text []byte) *Fault {
 	for i := 0; i < len(text); {
 		c, size := utf8.DecodeRune(text[i:])
@@ -132,11 +135,11 @@ func checkUTF8(name string, text []byte) *Fault {
 	return nil
 }
 
-// parseTree returns the file's mapping.
+// parseTree returns the file's top-level mapping.
 func parseTree(name string, text []byte) (body ast.Node, err error) {
 	start := Position{name, 1, 1}
 	defer func() {
-		// The parser has panicked on odd input before; a mistyped file deserves a message.
+		// The parser has panicked on odd input before; the user should get a message.
 		if recover() != nil {
 			body, err = nil, Faults{{Position: start, Message: "this can't be read as YAML: compare it with the sample in docs/configuration.md"}}
 		}
@@ -164,8 +167,8 @@ func parseTree(name string, text []byte) (body ast.Node, err error) {
 	return body, nil
 }
 
-// tooDeep finds brackets and dashes nested so deeply that the parser, which recurses, might exhaust the stack. Those in
-// texts and comments count as well; no configuration has a hundred of them open.
+// tooDeep finds brackets and dashes nested so deeply that the recursive parser might exhaust the stack. It
+// counts those in texts and comments, too; no configuration has a hundred of them open.
 func tooDeep(name string, text []byte) (Position, bool) {
 	depth, at := 0, Position{name, 1, 0}
 	dashes, last := 0, '\n'
@@ -194,10 +197,10 @@ func tooDeep(name string, text []byte) (Position, bool) {
 	return at, false
 }
 
-// quoted is what the parser cites from the file, which may be a secret.
+// quoted matches the parser's quotes from the file, which may be secret.
 var quoted = regexp.MustCompile(`:? *"(?:[^"\\]|\\.)*"`)
 
-// syntaxFault turns the parser's message, without the lines of the file that it shows, into one for a person.
+// syntaxFault converts the parser's error into a fault, without the lines of the file that it quotes.
 func syntaxFault(at Position, err error) *Fault {
 	what, hint := "it can't be read", "look at this line and the one before it: the indent, the colons, the quotes and the brackets"
 	if e, ok := errors.AsType[yaml.Error](err); ok {
@@ -214,7 +217,7 @@ func syntaxFault(at Position, err error) *Fault {
 	return &Fault{Position: at, Message: fmt.Sprintf("not valid YAML: %s: %s", what, hint)}
 }
 
-// syntaxHints say what to do about the commonest mistakes. No message matches two.
+// syntaxHints are hints for the most common mistakes. No message matches two.
 var syntaxHints = map[string]string{
 	`^found character '\t'`:                  "indent with spaces, not tabs",
 	`must be specified$|end token|not found`: "close the bracket, and put a text with { } [ ] , or : inside brackets into double quotes",

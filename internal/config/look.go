@@ -7,19 +7,20 @@ import (
 	"spillway/internal/job"
 )
 
-// Lookup says how a gateway is asked what became of a payment.
+// Lookup says how to look up payments at a gateway.
 type Lookup struct {
-	// Doubted is how it is asked for jobs of which nobody knows whether they were charged. nil: it can't be, and they are parked.
+	// Doubted is the query for jobs whose outcome is unknown. nil: none, and they are parked.
 	Doubted *Query
-	// Accepted is how it is asked for jobs that it has accepted. nil: it can't be, and they are parked.
+	// Accepted is the query for jobs that the gateway has accepted. nil: none, and they are parked.
 	Accepted *Query
-	// Share is how much of the gateway's limits look-ups take at most while jobs wait, in percent; 1 to 100. Default 10.
+	// Share is the largest share of the gateway's limits that look-ups use while jobs wait, in percent; 1 to
+	// 100. Default 10.
 	Share int64
-	// Limits are those of look-ups alone. nil (default) = there are none.
+	// Limits are limits on look-ups only. nil (default) = none.
 	Limits []job.Limit
 }
 
-// For returns how the gateway is asked for a job, which it has accepted or of which nobody knows; nil where it can't be.
+// For returns the query for a job that the gateway accepted, or whose outcome is unknown; nil if there is none.
 func (l *Lookup) For(accepted bool) *Query {
 	switch {
 	case l == nil:
@@ -30,30 +31,34 @@ func (l *Lookup) For(accepted bool) *Query {
 	return l.Doubted
 }
 
-// Query is one way to ask.
+// Query is one kind of look-up.
 type Query struct {
-	// URL may hold {id}, {key}, {reference}, {first_call} and {payload.FIELD} behind its host. It may hold a secret. Empty only when Options.Secrets is off and a variable in it,
-	// or in the request's, is not set.
+	// URL may contain {id}, {key}, {reference}, {first_call} and {payload.FIELD} after its host. It may contain
+	// a secret. It is empty only if Options.Secrets is off and a variable in it, or in the request's, is not
+	// set.
 	URL Secret
-	// URLText is the URL as it stands in the file, without its password: to show.
+	// URLText is the URL as in the file, without its password, for display.
 	URLText string
 	// Method is GET or POST. Default GET.
 	Method string
-	// Body of a POST is JSON, with the same places in its texts. Default {}.
+	// Body is the JSON body of a POST, with the same placeholders in its strings. Default {}.
 	Body string
-	// Schedule has the time from the end of the call to the first look-up, and from each to the next. Default 5s, 1m, 10m, 1h, 1d, 1d.
+	// Schedule is the time from the end of the call to the first look-up, and from each to the next. Default
+	// 5s, 1m, 10m, 1h, 1d, 1d.
 	Schedule []time.Duration
-	// Scan walks a list. nil (default): an answer is about one payment.
+	// Scan searches a list. nil (default): an answer is about one payment.
 	Scan *Scan
-	// Matches holds dotted paths into the answer, or its item, and for each the payload's field, or job.OwnID, job.OwnKey or job.OwnReference, from which it must not differ.
+	// Matches maps dotted paths in the answer or its item to the payload field, or job.OwnID, job.OwnKey or
+	// job.OwnReference, of the same value.
 	Matches map[string]string
-	// Answers say what an answer means, in their order: the first that matches decides. No match: ask again later.
+	// Answers are rules for the meaning of an answer: the first that matches decides. If none matches, ask
+	// again later.
 	Answers []LookRule
-	// OneKey says that the answer can only be about the call with the job's present key.
+	// OneKey says that the answer can only be about the call with the job's current key.
 	OneKey bool
 }
 
-// Pages is how many pages of a list are looked through at most; 1 where there is none, or none that says where it goes on.
+// Pages returns how many pages of a list are searched at most; 1 if there is no list, or only one page.
 func (q *Query) Pages() int {
 	if q.Scan == nil || q.Scan.Next == "" {
 		return 1
@@ -61,41 +66,42 @@ func (q *Query) Pages() int {
 	return q.Scan.Pages
 }
 
-// Scan says how a payment is found in a list.
+// Scan says how to find a payment in a list.
 type Scan struct {
 	// Items is the dotted path of the list. Empty: the answer itself.
 	Items string
-	// Match holds dotted paths into an item, and what must be there, as Query.Matches.
+	// Match maps dotted paths in an item to required values, as in Query.Matches.
 	Match map[string]string
-	// Next is the dotted path of what says where the list goes on. Empty (default): it has one page.
+	// Next is the dotted path of the reference to the next page. Empty (default): the list has one page.
 	Next string
-	// Parameter is that of the URL's query which takes what Next says. Empty (default): Next says the whole address.
+	// Parameter is the query parameter that takes the value of Next. Empty (default): Next is the whole URL.
 	Parameter string
-	// Until is the dotted path, in an item, of the time at which it was made. Empty (default): the list ends where it says so.
+	// Until is the dotted path, in an item, of its creation time. Empty (default): the search ends at the end
+	// of the list.
 	Until string
-	// Pages is how many pages are looked through at most; 1 to 1000. Default 20.
+	// Pages is how many pages are searched at most; 1 to 1000. Default 20.
 	Pages int
 }
 
-// LookRule gives the answer to a look-up a meaning. All that is set must match.
+// LookRule gives a look-up's answer a meaning. Everything that is set must match.
 type LookRule struct {
-	// Status is the HTTP status, 100 to 499, or 1 to 4 for all that begin with that digit. 0 = 2xx.
+	// Status is the HTTP status, 100 to 499, or 1 to 4 for all statuses with that first digit. 0 = 2xx.
 	Status int
-	// Header holds names and the value wanted of each, or a regular expression between slashes.
+	// Header maps names to required values, or regular expressions between slashes.
 	Header map[string]string
-	// Body holds dotted paths and the value wanted there, as those of a Rule; into the item, where there is a Scan.
+	// Body maps dotted paths to required values, as in a Rule; with a Scan, the paths are in the item.
 	Body map[string]string
-	// Absent is for the end of a list that has no such payment.
+	// Absent matches the end of a list without such a payment.
 	Absent bool
 	// Then is one of job.LookVerdicts.
 	Then string
-	// After is how long after the call a not_done is believed at the earliest.
+	// After is how long after the call not_done is believed at the earliest.
 	After time.Duration
-	// Reference is the dotted path of the gateway's own reference in such an answer. Empty = Gateway.Reference.
+	// Reference is the dotted path of the gateway's reference in such an answer. Empty = Gateway.Reference.
 	Reference string
 }
 
-// defaultSchedule is that of look-ups.
+// defaultSchedule returns the default schedule of look-ups.
 func defaultSchedule() []time.Duration {
 	return []time.Duration{5 * time.Second, time.Minute, 10 * time.Minute, time.Hour, job.Day, job.Day}
 }
@@ -106,7 +112,7 @@ const (
 	mostPages  = 1000
 )
 
-// lookup reads how a gateway is asked; nil where the file says off.
+// lookup reads how to make look-ups; nil if the file says off.
 func (r *reader) lookup(n node) *Lookup {
 	if _, scalar := raw(n); scalar {
 		var word string
@@ -139,7 +145,8 @@ func checkLookupWord(text string) string {
 	return "is not a look-up: write off, or its keys, like {url: /v1/payments/{reference}, answers: […]}"
 }
 
-// accepted reads how it is asked for accepted jobs. What is not written is as for the others; but what goes with a url goes with its own.
+// accepted reads the query for accepted jobs. It inherits from the main query, but the keys that belong to a
+// url are inherited only with the url.
 func (r *reader) accepted(n node, main *Query) *Query {
 	q := *main
 	q.Schedule, q.Answers, q.Matches = nil, nil, nil
@@ -165,7 +172,7 @@ func (r *reader) accepted(n node, main *Query) *Query {
 	return &q
 }
 
-// query returns the keys of one way to ask.
+// query returns the fields of one query.
 func (r *reader) query(n node, q *Query) []field {
 	url := func(n node) { n.optional = !r.opt.Secrets; r.lookURL(n, q) }
 	return []field{
@@ -179,7 +186,7 @@ func (r *reader) query(n node, q *Query) []field {
 	}
 }
 
-// lookURL reads a whole URL, or one on the request's server: the check makes that whole.
+// lookURL reads a whole URL, or one relative to the request's, which the check resolves.
 func (r *reader) lookURL(n node, q *Query) {
 	var text string
 	r.word(&text, checkLookURL)(n)
@@ -232,7 +239,7 @@ func (r *reader) scan(n node) *Scan {
 	return s
 }
 
-// lookMatches reads fields of an answer, each with what the job has there.
+// lookMatches reads fields of an answer, each with the job's value.
 func (r *reader) lookMatches(n node) map[string]string {
 	all := map[string]string{}
 	for _, e := range r.named(n, "compares", `write a field of the answer's body and what the job has there, like {reference: "{id}"}`, checkField) {
@@ -250,7 +257,7 @@ func (r *reader) lookMatches(n node) map[string]string {
 
 var owns = []string{job.OwnID, job.OwnKey, job.OwnReference}
 
-// lookRules reads a list of rules; one with lists of statuses or values is a rule for each of their combinations.
+// lookRules reads a list of rules. A rule with lists of statuses or values becomes a rule for each combination.
 func (r *reader) lookRules(n node) (all []LookRule) {
 	for _, item := range r.items(n, "write at least one rule, like {body: {status: paid}, then: done}") {
 		all = append(all, r.lookRule(item)...)
@@ -288,7 +295,7 @@ func (r *reader) lookRule(n node) (all []LookRule) {
 	return all
 }
 
-// lookStatuses reads the statuses that can settle anything: others say that the look-up itself failed.
+// lookStatuses reads the statuses that can settle an outcome: others mean that the look-up itself failed.
 func (r *reader) lookStatuses(n node) (all []int) {
 	for _, status := range r.statuses(n) {
 		if status == 5 || status >= 500 || status == 429 {

@@ -11,13 +11,14 @@ import (
 	"spillway/internal/job"
 )
 
-// lookPlaces are those that a look-up has beside those of a call.
+// lookPlaces are the placeholders of look-ups in addition to those of calls.
 var lookPlaces = []string{"key", "reference", "first_call"}
 
-// onRequest is the beginning of a URL that stands on the request's: its server (/…), or its path (?…, ./…, and ../… for each part that is taken off).
+// onRequest matches the start of a URL that is relative to the request's: to its server (/…) or its path (?…,
+// ./…, and ../… for each part removed).
 var onRequest = regexp.MustCompile(`^(/[^/]|/$|\?|\./|\.\.)`)
 
-// checkLookURL tests a whole URL, or what stands on the request's.
+// checkLookURL checks a whole or relative URL.
 func checkLookURL(text string) string {
 	if onRequest.MatchString(text) {
 		text = joined("https://x/", text)
@@ -28,7 +29,7 @@ func checkLookURL(text string) string {
 	return checkURLWith(text, lookPlaces)
 }
 
-// joined returns what a URL that stands on another one is.
+// joined resolves a relative URL.
 func joined(base, text string) string {
 	base = behind(base, "?")
 	at := len(server(base))
@@ -45,10 +46,10 @@ func joined(base, text string) string {
 	return base[:at] + path + strings.TrimPrefix(text, ".")
 }
 
-// inText is a place in a body, which must stand within a text of its JSON.
+// inText matches a placeholder in a body, which must be within a JSON string.
 var inText = regexp.MustCompile(`\{(?:id|lane|key|reference|first_call|payload\.[^{}\s"]+)\}`)
 
-// checkLookBody lets a body be a JSON object with places in its texts.
+// checkLookBody checks that a body is a JSON object with placeholders only in strings.
 func checkLookBody(text string) string {
 	if plain := inText.ReplaceAllString(text, "x"); !strings.HasPrefix(strings.TrimSpace(text), "{") || !json.Valid([]byte(plain)) {
 		return "is not a JSON object: write one, with places in its texts alone, like '{\"reference\": \"{id}\"}'"
@@ -56,7 +57,7 @@ func checkLookBody(text string) string {
 	return ""
 }
 
-// checkLookRule reports what contradicts itself in a rule.
+// checkLookRule reports contradictory settings of a rule.
 func (r *reader) checkLookRule(path string, rule LookRule) {
 	then, after := path+".then", path+".after"
 	if !slices.ContainsFunc([]string{"status", "header", "body", "absent"}, func(k string) bool { return r.written(path + "." + k) }) {
@@ -75,7 +76,7 @@ func (r *reader) checkLookRule(path string, rule LookRule) {
 	}
 }
 
-// checkLookup reports what contradicts itself in a gateway's look-up, and makes its URLs whole.
+// checkLookup reports contradictory settings of a gateway's look-ups, and resolves their URLs.
 func (r *reader) checkLookup(path string, g *Gateway) {
 	l := g.Lookup
 	if l == nil || r.faulted[path] {
@@ -89,7 +90,7 @@ func (r *reader) checkLookup(path string, g *Gateway) {
 	}
 }
 
-// checkQuery looks at one way to ask. What it lacks stands at base.
+// checkQuery checks one query. Keys that it lacks are inherited from base.
 func (r *reader) checkQuery(path, base string, g *Gateway, q *Query) {
 	at := func(key string) string {
 		if p := path + "." + key; r.written(p) || !r.written(base+"."+key) {
@@ -114,7 +115,7 @@ func (r *reader) checkQuery(path, base string, g *Gateway, q *Query) {
 	r.checkSchedule(at("schedule"), at("answers"), q)
 }
 
-// wholeURL makes a URL whole that stands on the request's.
+// wholeURL resolves a URL relative to the request's.
 func (r *reader) wholeURL(path string, of Request, q *Query) {
 	base, text := of.URL.Reveal(), q.URL.Reveal()
 	switch {
@@ -142,7 +143,7 @@ func behind(text, end string) string {
 	return text
 }
 
-// checkPlaces looks whether jobs can have what is to be filled in, and whether it names the call.
+// checkPlaces checks that jobs can have the values of the placeholders, and that these identify the call.
 func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q *Query) {
 	has := func(what string) bool {
 		matched := slices.Contains(values(q.Matches), what)
@@ -175,14 +176,15 @@ func values(of map[string]string) (all []string) {
 	return all
 }
 
-// checkSchedule reports look-ups that end before a not_done can be believed: it takes two, and the second after that time.
+// checkSchedule reports look-ups that end before a not_done can be believed: that takes two, the second one
+// after that time.
 func (r *reader) checkSchedule(path, answers string, q *Query) {
 	var whole time.Duration
 	for _, one := range q.Schedule {
 		whole += one
 	}
 	if slices.Contains(q.Schedule, 0) || len(q.Schedule) == 0 {
-		return // which is at fault
+		return // reported already
 	}
 	for _, rule := range q.Answers {
 		switch {
@@ -198,7 +200,7 @@ func (r *reader) checkSchedule(path, answers string, q *Query) {
 	}
 }
 
-// placesHint lists what may stand in a URL's braces.
+// placesHint lists the placeholders of a URL.
 func placesHint(more []string) string {
 	if len(more) == 0 {
 		return "{id}, {lane} and {payload.FIELD} are all there is"

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// maxSecretFile is the largest file that a value, a certificate or a key is read from, in bytes.
+// maxSecretFile is the largest file with a value, a certificate or a key, in bytes.
 const maxSecretFile = 1 << 20
 
-// lookUp returns what stands for a name between ${ and }: a variable of the environment, or the contents of a file without the line
-// ends at its end. Where there is none, or an empty one (compose files make empty variables of unset ones), it says so and what to do.
+// lookUp returns the value of a name between ${ and }: an environment variable, or the contents of a file
+// without trailing line ends. If it is missing or empty (compose files make empty variables of unset ones),
+// state says so and what to do.
 func (r *reader) lookUp(name string) (value, state string) {
 	path, isFile := strings.CutPrefix(name, "file:")
 	if !isFile {
@@ -41,10 +42,11 @@ func (r *reader) variable(name string) (value, state string) {
 	return value, state
 }
 
-// contents returns what is in a file. A relative path counts from the directory of the configuration file.
+// contents returns the contents of a file. A relative path is relative to the directory of the configuration
+// file.
 func (r *reader) contents(path string, most int64) (string, error) {
 	if info, err := os.Stat(r.absolute(path)); err == nil && !info.Mode().IsRegular() {
-		return "", errors.New("it is not a regular file") // a pipe may never say anything, and has nothing left at the next reading
+		return "", errors.New("it is not a regular file") // a pipe may never deliver anything, and is empty when read again
 	}
 	f, err := os.Open(r.absolute(path))
 	if err != nil {
@@ -53,7 +55,7 @@ func (r *reader) contents(path string, most int64) (string, error) {
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("it is larger than %d MiB", most>>20) // cut off, a key would be another one, and authorities would be missing
+		err = fmt.Errorf("it is larger than %d MiB", most>>20) // a truncated key would be wrong, and certificates would be missing
 	}
 	return string(text), err
 }

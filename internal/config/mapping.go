@@ -11,8 +11,8 @@ import (
 	"spillway/internal/job"
 )
 
-// mapping reads how a record of a billing file becomes a payload: the payload's fields, and "rest". Nil where it is at fault: nothing more is
-// to be said of it then.
+// mapping reads how a record of a billing file becomes a payload: the payload's fields, and "rest". It returns
+// nil if the map is invalid, so that nothing more is reported about it.
 func (r *reader) mapping(n node) *job.Map {
 	m, faults := &job.Map{}, len(r.faults)
 	for _, e := range r.entries(n) {
@@ -60,7 +60,7 @@ func (r *reader) mapField(e entry) job.MapField {
 	return f
 }
 
-// way reads one of the things that can be made of a value. Only one of them can.
+// way reads a conversion. A field can have only one.
 func (r *reader) way(n node, way job.MapAs, as *job.MapAs) {
 	yes := false
 	r.truth(&yes)(n)
@@ -94,7 +94,7 @@ func (r *reader) constant(n node) json.RawMessage {
 	if !ok {
 		return nil
 	}
-	quoted, _ := json.Marshal(text) // a text always can be
+	quoted, _ := json.Marshal(text) // a string can always be encoded
 	return quoted
 }
 
@@ -105,7 +105,7 @@ func checkColumn(name string) string {
 	return ""
 }
 
-// checkMap reports what of a map contradicts itself, the gateway's amount or its url.
+// checkMap reports contradictions within a map, and with the gateway's amount or url.
 func (r *reader) checkMap(path string, g *Gateway) {
 	for _, f := range g.Map.Fields {
 		at := join(path+".map", f.To)
@@ -132,14 +132,14 @@ func (r *reader) checkMap(path string, g *Gateway) {
 		}
 	}
 	for key, field := range map[string]string{"field": g.Amount.Field, "currency": g.Amount.Currency} {
-		told := key == "currency" && g.Map.Currency != "" // checkMinor has looked
+		told := key == "currency" && g.Map.Currency != "" // checkMinor does that
 		if field != "" && !told && !makes(g.Map, field) {
 			r.clash(path+".amount."+key, path+".map", "the map makes no field %q: name it there, or name another field here", field)
 		}
 	}
 }
 
-// checkMinor reports an amount of which nobody can say how its currency is divided.
+// checkMinor reports an amount whose currency, and so the number of decimals, is unknown.
 func (r *reader) checkMinor(at string, g *Gateway) {
 	g.Map.Currency = g.Amount.Currency
 	named := slices.ContainsFunc(g.Map.Fields, func(f job.MapField) bool { return f.To == g.Amount.Currency })
@@ -152,7 +152,7 @@ func (r *reader) checkMinor(at string, g *Gateway) {
 	}
 }
 
-// makes says whether a payload of the map can have a field.
+// makes reports whether a payload of the map can have a field.
 func makes(m *job.Map, field string) bool {
 	return m.Keep || slices.ContainsFunc(m.Fields, func(f job.MapField) bool { return f.To == field || strings.HasPrefix(field, f.To+".") })
 }

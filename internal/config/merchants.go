@@ -12,26 +12,27 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// maxMerchants is the largest merchants file, in bytes: a hundred thousand lines.
+// maxMerchants is the largest merchants file, in bytes: enough for a hundred thousand lines.
 const maxMerchants = 16 << 20
 
 // nameColumn is the column with the gateway's name.
 const nameColumn = "name"
 
-// sheet is a merchants file: a gateway for each of its lines, above a template.
+// sheet is a merchants file: a gateway for each of its lines, based on a template.
 type sheet struct {
 	file      string
 	separator rune
 	base      ast.Node
-	pack      packed // that base has keys of
+	pack      packed // the pack with keys in base
 	columns   []column
-	named     map[string]int // columns by their names
+	named     map[string]int // columns by name
 }
 
-// column is one of them. With a dot in its name it is a key of the gateway; else a template may use it as {merchant.COLUMN}.
+// column is a column. A name with a dot makes it a key of the gateway; others can be used in a template as
+// {merchant.COLUMN}.
 type column struct {
 	name string
-	path []*cell // empty: it is not a key
+	path []*cell // empty: not a key
 }
 
 // line is one line of a merchants file.
@@ -91,7 +92,7 @@ func (r *reader) merchantsFile(n node, l layers) []Gateway {
 	return r.lines(s, bytes.TrimPrefix([]byte(text), []byte("\ufeff")))
 }
 
-// separators are what may stand between columns, by their names.
+// separators are the column separators, by name.
 var separators = map[string]rune{",": ',', ";": ';', "|": '|', "tab": '\t'}
 
 func checkSeparator(text string) string {
@@ -129,7 +130,8 @@ func (r *reader) lines(s *sheet, text []byte) []Gateway {
 	}
 }
 
-// line reads the next line: nil for one that has too few or too many columns, an error where the file ends or can't be read on.
+// line reads the next line. It returns nil for a line with too few or too many columns, and an error at the end
+// of the file or on a read error.
 func (r *reader) line(in *csv.Reader, s *sheet) (*line, error) {
 	cells, err := in.Read()
 	if bad, ok := errors.AsType[*csv.ParseError](err); ok {
@@ -183,7 +185,7 @@ func (r *reader) header(s *sheet, l *line) bool {
 	return len(r.faults) == faults
 }
 
-// merchant reads the gateway of one line, unless it has no name of its own.
+// merchant reads the gateway of one line, unless its name is missing or taken.
 func (r *reader) merchant(l *line, aside *reader) []Gateway {
 	name, at := l.text(nameColumn), l.where(nameColumn)
 	path := join("gateways", name)
@@ -210,13 +212,14 @@ func (r *reader) merchant(l *line, aside *reader) []Gateway {
 	return []Gateway{g}
 }
 
-// aside returns a reader for gateways that nobody looks back at: what it knows of the fields of one is forgotten with the next.
+// aside returns a reader for gateways that are not referred to later: it forgets the fields of one with the
+// next.
 func (r *reader) aside() *reader {
 	return &reader{file: r.file, opt: r.opt, places: map[string]Position{}, faulted: map[string]bool{}, unset: map[string]bool{},
 		pems: r.pems, pairs: r.pairs}
 }
 
-// only reads a gateway, and hands what is said of it to another reader.
+// only reads a gateway, and passes the faults on to another reader.
 func (r *reader) only(to *reader, s subject, n node) Gateway {
 	clear(r.places)
 	clear(r.faulted)
@@ -226,14 +229,14 @@ func (r *reader) only(to *reader, s subject, n node) Gateway {
 	g := r.gateway(n)
 	to.faults, to.files = append(to.faults, r.faults...), r.files
 	for _, prefix := range []string{".request.idempotency_prefix", ".request.key.prefix"} {
-		if at, written := r.places[n.path+prefix]; written { // the check of all gateways together asks for it
+		if at, written := r.places[n.path+prefix]; written { // used by the check of all gateways together
 			to.places[n.path+prefix] = at
 		}
 	}
 	return g
 }
 
-// seenFrom names a position for a message about another one.
+// seenFrom describes a position for a message about another one.
 func (p Position) seenFrom(at Position) string {
 	if p.File == at.File {
 		return fmt.Sprintf("line %d", p.Line)
@@ -241,7 +244,8 @@ func (p Position) seenFrom(at Position) string {
 	return fmt.Sprintf("%s line %d", p.File, p.Line)
 }
 
-// sorted returns the faults in the order of the files: the configuration's own, then those that it names.
+// sorted returns the faults in file order: the configuration's own first, then those of the files that it
+// names.
 func (r *reader) sorted() Faults {
 	slices.SortStableFunc(r.faults, func(a, b *Fault) int {
 		if own, other := a.File == r.file, b.File == r.file; own != other {

@@ -12,30 +12,30 @@ import (
 	"spillway/internal/job"
 )
 
-// reader walks the tree of one file and collects what is wrong with it.
+// reader walks the tree of one file and collects faults.
 type reader struct {
 	file     string
 	opt      Options
 	faults   Faults
-	places   map[string]Position // where each field of the file stands, by its path
-	faulted  map[string]bool     // fields of which a fault was reported
-	unset    map[string]bool     // fields with an unset variable that does not matter
-	files    []string            // that ${file:PATH} names
-	subject  *subject            // the gateway that is read; nil: none is
-	pems     map[string]string   // PEM files that were found right, by the key that names them and their path: many gateways name the same
-	pairs    map[TLS]error       // what came of certificates and their keys
-	packs    map[string]readPack // by their names
-	scopes   []scoped            // of the rules that were read of this gateway
-	ofARoute bool                // the gateway that is read is one as a route has it
+	places   map[string]Position // position of each field of the file, by path
+	faulted  map[string]bool     // fields with a reported fault
+	unset    map[string]bool     // fields with an allowed unset variable
+	files    []string            // named by ${file:PATH}
+	subject  *subject            // the gateway being read; nil: none
+	pems     map[string]string   // valid PEM files, by key and path, because many gateways name the same
+	pairs    map[TLS]error       // check results of certificates with keys
+	packs    map[string]readPack // by name
+	scopes   []scoped            // of this gateway's rules read so far
+	ofARoute bool                // the gateway is being read as seen by a route
 }
 
 // node is one value of the file.
 type node struct {
 	tree ast.Node
 	path string
-	// hidden: the value may be a secret, so no message shows it.
+	// hidden: the value may be secret, so messages must not show it.
 	hidden bool
-	// optional: an unset variable in it does not matter.
+	// optional: unset variables are allowed in it.
 	optional bool
 }
 
@@ -46,13 +46,13 @@ type entry struct {
 	value node
 }
 
-// fault reports what is wrong with a field: at its place or, where the file has no such field, at that of the nearest
-// one around it.
+// fault reports a fault of a field, at its position or, if the file does not have it, at that of the nearest
+// enclosing field.
 func (r *reader) fault(path, format string, args ...any) {
 	r.faultAt(r.place(path), path, format, args...)
 }
 
-// faultAt reports what is wrong at a place.
+// faultAt reports a fault at a position.
 func (r *reader) faultAt(at Position, path, format string, args ...any) {
 	r.faulted[path] = true
 	r.faults = append(r.faults, &Fault{Position: at, Field: path, Message: fmt.Sprintf(format, args...)})
@@ -67,7 +67,7 @@ func (r *reader) place(path string) Position {
 	return Position{r.file, 1, 1}
 }
 
-// missing reports a required field, unless something around it is wrong already.
+// missing reports a missing required field, unless an enclosing field is already at fault.
 func (r *reader) missing(path, hint string) {
 	for p := path; ; p = parent(p) {
 		if r.faulted[p] {
@@ -86,14 +86,14 @@ func (r *reader) written(path string) bool {
 	return ok
 }
 
-// plainKey says that a key reads well in a path.
+// plainKey reports whether a key needs no quotes in a path.
 func plainKey(key string) bool {
 	return key != "" && !strings.ContainsFunc(key, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-'
 	})
 }
 
-// join returns the path of a key. A key that would not read well in a path is quoted.
+// join appends a key to a path, quoted if necessary.
 func join(path, key string) string {
 	switch {
 	case !plainKey(key):
@@ -104,7 +104,7 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// parent returns the path around a path.
+// parent returns the enclosing path.
 func parent(path string) string {
 	if strings.HasSuffix(path, "\"]") {
 		if i := strings.LastIndex(path, "[\""); i >= 0 {
@@ -114,7 +114,7 @@ func parent(path string) string {
 	return path[:max(strings.LastIndexAny(path, ".["), 0)]
 }
 
-// entries returns what a mapping holds, in the order of the file, each key once.
+// entries returns the entries of a mapping in file order, each key once.
 func (r *reader) entries(n node) []entry {
 	var pairs []*ast.MappingValueNode
 	switch tree := n.tree.(type) {
@@ -135,7 +135,7 @@ func (r *reader) entries(n node) []entry {
 	return all
 }
 
-// entry reads one key. The first of two equal keys stands; the second is a fault.
+// entry reads one key. Of two equal keys the first counts, and the second is a fault.
 func (r *reader) entry(n node, pair *ast.MappingValueNode) (entry, bool) {
 	at := r.at(pair.Key)
 	key, ok := keyText(pair.Key)
@@ -170,8 +170,9 @@ func keyText(key ast.MapKeyNode) (string, bool) {
 	return "", false
 }
 
-// scalarToken returns the token at which a scalar begins. The parser gives that of a text over several lines the
-// position of its end, so for such a one, as for all that is not a scalar, it returns nil: its key is the better place.
+// scalarToken returns the token at which a scalar begins. For a text over several lines, the parser records the
+// position of its end. For such a text, and for anything but a scalar, it returns nil, and the key's position
+// is used.
 func scalarToken(n ast.Node) *token.Token {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode, *ast.LiteralNode, nil:
@@ -184,7 +185,7 @@ func scalarToken(n ast.Node) *token.Token {
 	return t
 }
 
-// atScalar returns where a scalar that was written begins.
+// atScalar returns the position of a scalar.
 func (r *reader) atScalar(tree ast.Node) (Position, bool) {
 	if c, ok := tree.(*cell); ok {
 		return c.where, true
@@ -196,7 +197,7 @@ func (r *reader) atScalar(tree ast.Node) (Position, bool) {
 	return r.position(t), true
 }
 
-// at returns where a node stands.
+// at returns the position of a node.
 func (r *reader) at(tree ast.Node) Position {
 	if c, ok := tree.(*cell); ok {
 		return c.where
@@ -214,13 +215,13 @@ func (r *reader) position(t *token.Token) Position {
 	return Position{r.file, max(t.Position.Line, 1), max(t.Position.Column, 1)}
 }
 
-// field is a key that a mapping may have, and what reads it.
+// field is a permitted key of a mapping, with the function that reads it.
 type field struct {
 	key  string
 	read func(node)
 }
 
-// object reads a mapping whose keys are known.
+// object reads a mapping with known keys.
 func (r *reader) object(n node, fields ...field) {
 	for _, e := range r.entries(n) {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.key == e.key })
@@ -245,7 +246,7 @@ func (r *reader) unknown(e entry, known []string) {
 	r.fault(e.value.path, "unknown key: %s", hint)
 }
 
-// items returns what a list holds.
+// items returns the items of a list.
 func (r *reader) items(n node, hint string) []node {
 	var values []ast.Node
 	switch list := n.tree.(type) {
@@ -282,7 +283,7 @@ func (r *reader) itemPlace(tree ast.Node, list string) Position {
 	return r.place(list)
 }
 
-// unfit reports a value of another kind than is wanted.
+// unfit reports a value of the wrong kind.
 func (r *reader) unfit(n node, wanted, hint string) {
 	switch n.tree.(type) {
 	case nil, *ast.NullNode:

@@ -5,24 +5,25 @@ import (
 	"strings"
 )
 
-// OAuth2 says where the access token of a gateway's calls comes from: by client credentials (RFC 6749, section 4.4).
+// OAuth2 says how to get the access token of a gateway's calls: by client credentials (RFC 6749, section 4.4).
 type OAuth2 struct {
-	// On says that calls carry an access token. A token_url that only a pack has turns nothing on.
+	// On says that calls carry an access token. A token_url only in a pack does not turn it on.
 	On bool
-	// TokenURL is where tokens are asked for. It may hold a secret.
+	// TokenURL is the token endpoint. It may contain a secret.
 	TokenURL Secret
-	// ClientID and ClientSecret are the credentials. Empty only when Options.Secrets is off and a variable in them is not set.
+	// ClientID and ClientSecret are the credentials. They are empty only if Options.Secrets is off and a
+	// variable in them is not set.
 	ClientID     string
 	ClientSecret Secret
-	// Scope is what the token is to allow, several with spaces between them. Empty = none is asked for.
+	// Scope is the requested scope, several separated by spaces. Empty = none.
 	Scope string
-	// Audience is whom the token is for. Empty = none is asked for.
+	// Audience is the requested audience. Empty = none.
 	Audience string
 	// Auth says how the credentials are sent: AuthHeader (default) or AuthBody.
 	Auth string
 }
 
-// The ways of sending client credentials: by HTTP Basic, or as parameters of the body.
+// How client credentials are sent: by HTTP Basic, or as parameters of the body.
 const (
 	AuthHeader = "header"
 	AuthBody   = "body"
@@ -62,7 +63,7 @@ func (r *reader) oauth2(n node, o *OAuth2) {
 	}
 }
 
-// checkOAuth2 reports what else would stand where the access token does.
+// checkOAuth2 reports other settings that would replace the access token.
 func (r *reader) checkOAuth2(path string, q *Request) {
 	if !q.OAuth2.On {
 		return

@@ -12,46 +12,49 @@ import (
 	"spillway/internal/roles"
 )
 
-// OIDC says whose logins with an OpenID provider count at the HTTP side.
+// OIDC says which logins with an OpenID provider the HTTP server accepts.
 type OIDC struct {
-	// Issuer is the provider's address, as its tokens have it: https, or http on loopback.
+	// Issuer is the provider's address, as in its tokens: https, or http on loopback.
 	Issuer string
-	// ClientID is what the provider knows the dispatcher by.
+	// ClientID is the dispatcher's client id at the provider.
 	ClientID string
-	// ClientSecret goes with it. Empty (default), or where a variable in it is not set and nobody needs it: no browser can log in.
+	// ClientSecret is its secret. If it is empty (default), or its variable is not set and not required,
+	// browsers can't log in.
 	ClientSecret Secret
-	// Redirect is the console's address with the path RedirectPath, as the provider has it. Empty (default): no browser can log in.
+	// Redirect is the console's address with the path RedirectPath, as registered at the provider. Empty
+	// (default): browsers can't log in.
 	Redirect string
-	// DeviceClientID is what the provider knows the command line by. Empty (default): ClientID.
+	// DeviceClientID is the command line's client id at the provider. Empty (default): ClientID.
 	DeviceClientID string
-	// Audiences are further ones for whom tokens at the API may be made. None (default): the two clients alone.
+	// Audiences are further accepted audiences of tokens at the API. Empty (default): only the two clients.
 	Audiences []string
-	// Scopes are asked for, beside openid. Default profile and email.
+	// Scopes are requested in addition to openid. Default profile and email.
 	Scopes []string
-	// Name is the claim with the name of who has logged in, for the trail. Default email.
+	// Name is the claim with the user's name for the audit trail. Default email.
 	Name string
-	// Session is how long a browser stays logged in, up to 8 h. Zero (default): as long as the provider's token lives, up to 8 h.
+	// Session is how long a browser stays logged in, up to 8 h. Zero (default): as long as the provider's token
+	// is valid, up to 8 h.
 	Session time.Duration
-	// Roles say which role a login has; at least one. The first that fits gives the role.
+	// Roles map logins to roles; at least one. The first match decides.
 	Roles []OIDCRole
 }
 
-// OIDCRole gives those a role whose login says something of them.
+// OIDCRole gives a role to logins with a claim.
 type OIDCRole struct {
 	// At is where the file names it.
 	At Position
-	// Claim is what has to be Is, or to have it among its values. Its name may be a way with dots.
+	// Claim must be Is, or contain it among its values. Its name may be a dotted path.
 	Claim, Is string
-	// Role is what they may do.
+	// Role is the role that they get.
 	Role roles.Role
-	// Gateways are those that exist for them. None (default): all.
+	// Gateways are the gateways visible to them. Empty (default): all.
 	Gateways []string
 }
 
-// RedirectPath is the path of the console to which a provider sends browsers back.
+// RedirectPath is the console's path to which a provider redirects browsers.
 const RedirectPath = "/login/callback"
 
-// longestSession is how long a browser stays logged in at most.
+// longestSession is the longest time for which a browser stays logged in.
 const longestSession = 8 * time.Hour
 
 const howOIDCRole = "write each like {claim: groups, is: payments-ops, role: operator}"
@@ -96,7 +99,7 @@ func (r *reader) oidc(n node) *OIDC {
 	return o
 }
 
-// mostOIDCRoles bounds the rules: each request of a login goes by them.
+// mostOIDCRoles bounds the number of rules: each request with a login is checked against them.
 const mostOIDCRoles = 1000
 
 func (r *reader) oidcRoles(n node) (all []OIDCRole) {
@@ -130,7 +133,7 @@ func (r *reader) oidcRoles(n node) (all []OIDCRole) {
 	return all
 }
 
-// checkOIDC reports what does not go with the rest of the file.
+// checkOIDC reports conflicts with the rest of the file.
 func (r *reader) checkOIDC(c *Config) {
 	if c.OIDC == nil {
 		return
@@ -145,7 +148,7 @@ func (r *reader) checkOIDC(c *Config) {
 	}
 }
 
-// checkSite tests the address of a site: https, since what goes there opens this one, or http on this machine.
+// checkSite checks the address of a site: https, because credentials are sent there, or http on this machine.
 func checkSite(text, like string) string {
 	if strings.ContainsAny(text, "{}?#") {
 		return "has a character that such an address does not: write one like " + like
@@ -173,7 +176,7 @@ func checkRedirect(text string) string {
 	return ""
 }
 
-// checkProviderSecret refuses one that can be guessed: it seals the sessions of browsers too.
+// checkProviderSecret refuses a secret that can be guessed, because it also seals browsers' sessions.
 func checkProviderSecret(text string) string {
 	if len(text) < LeastToken {
 		return fmt.Sprintf("has fewer than %d bytes, and can be guessed: have the provider make another one", LeastToken)

@@ -6,25 +6,27 @@ import (
 	"spillway/internal/job"
 )
 
-// Outcomes says who reads the outcomes of a gateway's jobs, and how long they are kept.
+// Outcomes says who reads the outcomes of a gateway's jobs, and how long they are stored.
 type Outcomes struct {
-	// Readers are the names of those for which an outcome is kept until each of them has acknowledged it. None: it is kept for Keep.
+	// Readers are the names of the readers. An outcome is stored until each of them has acknowledged it. Empty:
+	// it is stored for Keep.
 	Readers []string
-	// Keep is how long an outcome is kept where there are no readers; at least 1 s. Default 7 d.
+	// Keep is how long an outcome is stored without readers; at least 1 s. Default 7 d.
 	Keep time.Duration
-	// MaxBehind is how many outcomes a reader may be behind. 0: any number; each takes up to 160 bytes of Redis. Default 1,000,000.
+	// MaxBehind is how many outcomes a reader may be behind. 0: no bound; each takes up to 160 bytes of Redis.
+	// Default 1,000,000.
 	MaxBehind int64
-	// Then is what happens when a reader is further behind: OutcomesHold (default) or OutcomesDrop.
+	// Then is what happens if a reader is further behind: OutcomesHold (default) or OutcomesDrop.
 	Then string
 }
 
-// What happens when a reader of outcomes is too far behind.
+// What happens if a reader of outcomes is too far behind.
 const (
-	OutcomesHold = "hold" // nobody calls the gateway until the reader has caught up
+	OutcomesHold = "hold" // the gateway is not called until the reader has caught up
 	OutcomesDrop = "drop" // the oldest outcomes are dropped, and counted
 )
 
-// outcomes reads who reads the outcomes: its keys, or off, which is nil.
+// outcomes reads the keys of the outcome feed, or off, which is nil.
 func (r *reader) outcomes(n node) *Outcomes {
 	if _, scalar := raw(n); scalar {
 		var word string
@@ -48,7 +50,7 @@ func (r *reader) outcomes(n node) *Outcomes {
 	return &o
 }
 
-// DefaultOutcomes returns what the keys of outcomes are where they are not written.
+// DefaultOutcomes returns the defaults of the outcomes keys.
 func DefaultOutcomes() Outcomes {
 	return Outcomes{Keep: 7 * 24 * time.Hour, MaxBehind: 1_000_000, Then: OutcomesHold}
 }

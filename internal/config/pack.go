@@ -11,16 +11,17 @@ import (
 	"spillway/internal/packs"
 )
 
-// packed is the pack that a gateway is like. The zero packed: none.
+// packed is the pack that a gateway uses. The zero packed: none.
 type packed struct {
 	name string
-	at   Position // where the file names it, and where all that it has stands
+	at   Position // where the file names it; all of its keys get this position
 }
 
-// isPack says that a name behind like is a pack's, and no template's.
+// isPack reports whether a name in like is a pack's rather than a template's.
 func isPack(name string) bool { return strings.Contains(name, "/") }
 
-// pack returns the keys of a gateway that a pack has, as if they stood where the file first names it; nil where there is no such pack.
+// pack returns a pack's keys for a gateway, at the position where the file first names it; nil if there is no
+// such pack.
 func (r *reader) pack(n node, name string) ast.Node {
 	if known, ok := r.packs[name]; ok {
 		return known.tree
@@ -37,7 +38,7 @@ func (r *reader) pack(n node, name string) ast.Node {
 		}
 		r.packs[name] = readPack{nil, at}
 		r.faultAt(at, n.path, "%s", message)
-		r.faulted[parent(n.path)] = true // what the pack would have had is not missed
+		r.faulted[parent(n.path)] = true // don't report as missing what the pack would have had
 		return nil
 	}
 	tree := packTree(p)
@@ -46,7 +47,7 @@ func (r *reader) pack(n node, name string) ast.Node {
 	return tree
 }
 
-// readPack is a pack that was read; its tree is nil where it does not exist.
+// readPack is a parsed pack; its tree is nil if it does not exist.
 type readPack struct {
 	tree ast.Node
 	at   Position
@@ -54,11 +55,11 @@ type readPack struct {
 
 func (r *reader) packed(name string) packed { return packed{name, r.packs[name].at} }
 
-// packTree returns what a pack has below gateway.
+// packTree returns a pack's tree below gateway.
 func packTree(p packs.Pack) ast.Node {
 	body, err := parseTree(p.Name, p.Text())
 	if err != nil {
-		return nil // a test reads every pack
+		return nil // a test parses every pack
 	}
 	for _, pair := range pairs(body) {
 		if key, _ := keyText(pair.Key); key == "gateway" {
@@ -68,7 +69,7 @@ func packTree(p packs.Pack) ast.Node {
 	return nil
 }
 
-// PackLifetime returns how long the gateway of a pack keeps keys, as it publishes; ok is false where it does not.
+// PackLifetime returns how long a pack's gateway keeps keys, as it publishes; ok is false if it does not.
 func PackLifetime(p packs.Pack) (lifetime time.Duration, ok bool) {
 	request, _ := p.Gateway["request"].(map[string]any)
 	text, _ := request["key_lifetime"].(string)
@@ -76,7 +77,7 @@ func PackLifetime(p packs.Pack) (lifetime time.Duration, ok bool) {
 	return lifetime, rule == "" && lifetime > 0
 }
 
-// PackTokenURL returns where a pack has access tokens asked for; empty where it does not say.
+// PackTokenURL returns a pack's token endpoint; empty if it has none.
 func PackTokenURL(p packs.Pack) string {
 	request, _ := p.Gateway["request"].(map[string]any)
 	oauth2, _ := request["oauth2"].(map[string]any)
@@ -84,7 +85,7 @@ func PackTokenURL(p packs.Pack) string {
 	return at
 }
 
-// moved has all that it visits stand in one place: messages are about the user's file.
+// moved sets the position of all nodes that it visits, because messages are about the user's file.
 type moved Position
 
 func (m moved) Visit(n ast.Node) ast.Visitor {
@@ -94,7 +95,8 @@ func (m moved) Visit(n ast.Node) ast.Visitor {
 	return m
 }
 
-// overPack returns the keys of a gateway above those of its pack. The file's rules on answers stand before the pack's, which stay.
+// overPack merges a gateway's keys over those of its pack. The file's rules on answers precede the pack's,
+// which remain.
 func overPack(pack, upper ast.Node) ast.Node {
 	if pack == nil || upper == nil || !isMapping(upper) {
 		return over(pack, upper)
@@ -113,7 +115,7 @@ func overPack(pack, upper ast.Node) ast.Node {
 	}
 	both := &ast.SequenceNode{Values: append(append([]ast.Node{}, ours.Values...), theirs.Values...)}
 	if !isMapping(above) {
-		above = nil // a list of rules alone
+		above = nil // only a list of rules
 	}
 	answers := over(above, single(keyNode(valueOf(pack, "answers"), "rules"), both))
 	return over(over(pack, without(upper, "answers")), single(keyNode(upper, "answers"), answers))

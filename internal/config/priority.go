@@ -10,20 +10,21 @@ import (
 	"spillway/internal/job"
 )
 
-// mostClasses is how many classes a gateway may have.
+// mostClasses is the most classes of a gateway.
 const mostClasses = 4
 
-// Priority says which of a gateway's jobs are called first.
+// Priority defines a gateway's priority classes.
 type Priority struct {
-	// Classes are the names of the classes, the highest first; 2 to 4.
+	// Classes are the names of the classes, highest first; 2 to 4.
 	Classes []string
 	// Default is the class of jobs that name none, one of Classes.
 	Default string
-	// Floors is the share, in percent, that a class has at least of the calls of jobs that were never called; 100 for all together at most. A class that is not there has none.
+	// Floors is the least share, in percent, of first calls that a class gets; at most 100 together. A missing
+	// class has none.
 	Floors map[string]int64
 }
 
-// List returns the classes, the highest first; none where the gateway has none.
+// List returns the classes, highest first; empty if the gateway has none.
 func (p *Priority) List() (all []job.Class) {
 	if p == nil {
 		return nil
@@ -42,8 +43,8 @@ func (p *Priority) Above() []string {
 	return p.Classes[:slices.Index(p.Classes, p.Default)]
 }
 
-// Class returns the class of a job that names this one, or none, as its record has it: empty for the default one. The error says what to do about a name that
-// the gateway does not have.
+// Class returns the class of a job that names this one, as stored in its record: empty for the default class.
+// The error for an unknown name says what to do.
 func (g Gateway) Class(name string) (string, error) {
 	switch p := g.Priority; {
 	case name == "":
@@ -76,7 +77,7 @@ func (r *reader) priority(n node) *Priority {
 func (r *reader) classes(n node) []string {
 	all := r.words(n, "write the classes, the highest first, like [urgent, normal, batch]", checkClass)
 	list, ok := n.tree.(*ast.SequenceNode)
-	if ok && (len(list.Values) == 1 || len(list.Values) > mostClasses) { // also those that are wrong by themselves
+	if ok && (len(list.Values) == 1 || len(list.Values) > mostClasses) { // including invalid ones
 		r.fault(n.path, "these are %d classes: give 2 to %d", len(list.Values), mostClasses)
 	}
 	return all
@@ -97,7 +98,7 @@ func (r *reader) floors(n node, p *Priority) {
 	}
 }
 
-// checkPriority reports what contradicts itself in the classes.
+// checkPriority reports contradictory settings of the classes.
 func (r *reader) checkPriority(path string, p *Priority) {
 	if len(p.Classes) == 0 {
 		r.missing(path+".classes", "write the classes, the highest first, like [urgent, normal, batch]")

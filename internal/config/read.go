@@ -52,7 +52,7 @@ func (r *reader) config(body ast.Node) *Config {
 	return c
 }
 
-// redis reads an address, or one with what its TLS goes by.
+// redis reads an address, or a mapping with address and TLS settings.
 func (r *reader) redis(n node, c *Config) {
 	address := r.secret(&c.Redis, checkRedis)
 	at := n.path
@@ -82,7 +82,7 @@ func checkGatewayName(name string) string {
 	return fmt.Sprintf("%q is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit", name)
 }
 
-// all reads the gateways that stand in the file, and those of the files that it names.
+// all reads the gateways in the file, and those of the merchants files that it names.
 func (r *reader) all(own, merchants node, l layers) []Gateway {
 	var all []Gateway
 	if own.path != "" {
@@ -131,7 +131,7 @@ func (r *reader) gateway(n node) Gateway {
 	g.Pack = r.subject.pack.name
 	r.scopes = nil
 	r.object(n,
-		field{"like", func(node) {}}, // layered has read it
+		field{"like", func(node) {}}, // read by layered
 		field{"request", func(n node) { r.request(n, &g.Request) }},
 		field{"answers", func(n node) { r.answers(n, &g.Answers) }},
 		field{"lookup", func(n node) { g.Lookup = r.lookup(n) }},
@@ -171,7 +171,7 @@ func (r *reader) gateway(n node) Gateway {
 	if routes.path != "" {
 		g.Routes = r.routes(routes, n, faults)
 	}
-	if g.Routed { // what it has of these is for its routes
+	if g.Routed { // its settings of these are for its routes
 		g.Lookup = nil
 	}
 	return g
@@ -184,7 +184,7 @@ func (r *reader) parked(n node, p *Parked) {
 	)
 }
 
-// replay reads a word, which is for jobs parked as rejected, or one for each of two reasons.
+// replay reads one word for jobs parked as rejected, or one for each of two reasons.
 func (r *reader) replay(n node, g *Gateway) {
 	rejected := r.word((*string)(&g.Replay), choice("a way of replay", string(ReplayAuto), string(ReplayManual)))
 	switch n.tree.(type) {
@@ -222,7 +222,7 @@ func (r *reader) request(n node, q *Request) {
 	}
 }
 
-// url reads the URL. It may hold a password or a key, so only its form in the file is ever shown.
+// url reads the URL. It may contain a password or a key, so only its form in the file is ever shown.
 func (r *reader) url(n node, q *Request) {
 	var text string
 	r.word(&text, checkURL)(n)
@@ -273,10 +273,9 @@ func (r *reader) retry(n node, t *Retry) {
 	t.Attempts = int(attempts)
 }
 
-// fill gives what the file left out the values that follow from the leak: its limits, and a burst of 60 s' worth of
-// the tightest one, the one with the lowest rate in the long run. A job may cost as much as the smallest limit of the
-// leak grants, and the burst is the largest cost that admission grants: so it is not below that. A window has no burst
-// of its own: it takes what its smallest limit grants.
+// fill derives missing values from the leak: its limits, and a burst of 60 s' worth of the tightest one, which
+// has the lowest long-run rate. The burst is at least the smallest N of the leak's limits, because it is also
+// the largest cost of a job. A window has no separate burst: it grants what its smallest limit grants.
 func (a *Admission) fill(leak Leak) {
 	a.given = a.Burst
 	if len(a.Limits) == 0 {
@@ -296,10 +295,10 @@ func (a *Admission) fill(leak Leak) {
 	a.Burst = max(1, worth, smallest(leak.Limits).N)
 }
 
-// maxReplicas is how many replicas one may wait for: more than anybody runs.
+// maxReplicas is the most replicas to wait for: more than anyone runs.
 const maxReplicas = 16
 
-// maxPrecision is how many parts a window may have: each of them is read and written for every chunk of jobs.
+// maxPrecision is the most parts of a window: each is read and written for every chunk of jobs.
 const maxPrecision = 1000
 
 // minuteOf returns how many units a limit grants in 60 s, rounded down and at most job.MaxCount.

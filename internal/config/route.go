@@ -12,28 +12,32 @@ import (
 	"spillway/internal/job"
 )
 
-// mostRoutes is how many routes a gateway may have.
+// mostRoutes is the most routes of a gateway.
 const mostRoutes = 32
 
-// Route is a named request of a gateway: its jobs are called in another way, under the same limits and maybe some of its own. What the file does not say of it is as the gateway has it.
+// Route is a named request of a gateway. Its jobs are called differently, under the same limits and possibly
+// further ones. Settings that it lacks are inherited from the gateway.
 type Route struct {
 	// Name is 1 or more of a-z, 0-9, _ and -, and begins with a letter or digit.
 	Name string
 	// At is where the file names it, for messages.
 	At Position
-	// Request says how its jobs are called. Its URL, method, encoding, strip and headers may be its own; all else is the gateway's.
+	// Request says how to call its jobs. It may have its own URL, method, encoding, strip and headers; the rest
+	// is the gateway's.
 	Request Request
-	// Answers says what its answers mean. Rules of its own stand before the gateway's.
+	// Answers says what its answers mean. Its own rules precede the gateway's.
 	Answers Answers
-	// Lookup says how the gateway is asked what became of its payments. nil = it is not.
+	// Lookup says how to look up its payments. nil = no look-ups.
 	Lookup *Lookup
-	// Reference is that of its answers, as Gateway.Reference.
+	// Reference is like Gateway.Reference, for its answers.
 	Reference string
-	// Limits all hold for its calls, in every rolling window, besides the gateway's. None (default): it has the gateway's alone.
+	// Limits all apply to its calls, in every rolling window, besides the gateway's. Empty (default): only the
+	// gateway's.
 	Limits []job.Limit
-	// MaxInFlight is how many of its calls may be under way, over all processes. 0 (default) = no cap of its own.
+	// MaxInFlight is the most of its calls in flight, over all processes. 0 (default) = no cap of its own.
 	MaxInFlight int64
-	// Circuit says that its failures open a circuit of its own, and say nothing of other routes. Default: they are the gateway's.
+	// Circuit says that its failures open a circuit of its own, and say nothing about other routes. Default:
+	// they count for the gateway.
 	Circuit bool
 }
 
@@ -43,12 +47,13 @@ const (
 	circuitAccount = "account"
 )
 
-// RouteCircuit reports whether a route has a circuit of its own.
+// RouteCircuit reports whether a route has its own circuit.
 func (g Gateway) RouteCircuit(name string) bool {
 	return slices.ContainsFunc(g.Routes, func(r Route) bool { return r.Name == name && r.Circuit })
 }
 
-// Scoped reports whether routes can be held by themselves: answers concern one alone, or one has a circuit of its own.
+// Scoped reports whether routes can be held individually: by the scope of an answer, or by a route's own
+// circuit.
 func (g Gateway) Scoped() bool {
 	for name, as := range g.Ways() {
 		if g.RouteCircuit(name) || slices.ContainsFunc(as.Answers.Rules, func(r Rule) bool { return r.Scope == string(job.ScopeRoute) }) {
@@ -58,7 +63,7 @@ func (g Gateway) Scoped() bool {
 	return false
 }
 
-// RouteNames returns the names of the gateway's routes in the order of the file.
+// RouteNames returns the names of the gateway's routes in file order.
 func (g Gateway) RouteNames() []string {
 	names := make([]string, len(g.Routes))
 	for i, r := range g.Routes {
@@ -67,8 +72,9 @@ func (g Gateway) RouteNames() []string {
 	return names
 }
 
-// Route returns the route that a job takes which names this one, or none: the empty name is the gateway's own request. A job that names none takes the first
-// route of a gateway that has no request of its own. The error says what to do about a name that the gateway does not have.
+// Route returns the route of a job that names this one; the empty name is the gateway's own request. If the
+// gateway has no request of its own, a job that names none takes the first route. The error for an unknown name
+// says what to do.
 func (g Gateway) Route(name string) (string, error) {
 	switch {
 	case name == "" && g.Routed && len(g.Routes) > 0:
@@ -81,7 +87,8 @@ func (g Gateway) Route(name string) (string, error) {
 	return "", fmt.Errorf("gateway %s has no route %q: it has %s%s", g.Name, name, strings.Join(g.RouteNames(), ", "), job.DidYouMean(name, "", g.RouteNames()))
 }
 
-// On returns the gateway as the jobs of a route see it; the empty name is as in Route. ok is false if it has no such route.
+// On returns the gateway as seen by the jobs of a route; the empty name is as in Route. ok is false if it has
+// no such route.
 func (g Gateway) On(name string) (as Gateway, ok bool) {
 	name, err := g.Route(name)
 	if err != nil {
@@ -95,14 +102,14 @@ func (g Gateway) On(name string) (as Gateway, ok bool) {
 	return g, true
 }
 
-// Own returns the gateway as jobs that name no route see it.
+// Own returns the gateway as seen by jobs that name no route.
 func (g Gateway) Own() Gateway {
 	own, _ := g.On("")
 	return own
 }
 
-// Ways yields each way in which the gateway's jobs are called: first that of jobs that name no route, by the empty name, then that of each route; and the gateway as
-// On returns it.
+// Ways yields each way in which the gateway's jobs are called, with the gateway as On returns it: first for
+// jobs that name no route, with the empty name, then for each route.
 func (g Gateway) Ways() iter.Seq2[string, Gateway] {
 	return func(yield func(string, Gateway) bool) {
 		for _, name := range slices.Insert(g.RouteNames(), 0, "") {
@@ -113,7 +120,7 @@ func (g Gateway) Ways() iter.Seq2[string, Gateway] {
 	}
 }
 
-// Asked says that the gateway can be asked what became of some of its payments.
+// Asked reports whether the gateway has look-ups for some of its payments.
 func (g Gateway) Asked() bool {
 	for _, as := range g.Ways() {
 		if as.Lookup != nil {
@@ -123,7 +130,8 @@ func (g Gateway) Asked() bool {
 	return false
 }
 
-// routes reads the routes of a gateway, whose other keys are read by now. Whatever was said of those from that fault on is not said again.
+// routes reads the routes of a gateway, whose other keys have been read. Faults of those keys, which begin at
+// index from, are not reported again.
 func (r *reader) routes(n, gateway node, from int) (all []Route) {
 	entries := r.entries(n)
 	if len(entries) == 0 && !r.faulted[n.path] {
@@ -154,7 +162,7 @@ func (r *reader) routes(n, gateway node, from int) (all []Route) {
 	return all
 }
 
-// ofRoute looks whether a route has keys alone that may be its own, and returns its limits.
+// ofRoute checks that a route has only permitted keys, and returns its limits.
 func (r *reader) ofRoute(n node) (own Route) {
 	circuit := ""
 	read := func(node) {}
@@ -184,7 +192,7 @@ func (r *reader) ofRoute(n node) (own Route) {
 	return own
 }
 
-// route reads one route as a gateway that has its keys above those of the gateway itself.
+// route reads one route as a gateway with its keys merged over the gateway's.
 func (r *reader) route(e entry, gateway node, said Faults) Route {
 	side, to := r.aside(), r.aside()
 	side.opt.written, side.ofARoute = nil, true
@@ -200,7 +208,7 @@ func (r *reader) route(e entry, gateway node, said Faults) Route {
 	return Route{Name: e.key, At: e.at, Request: g.Request, Answers: g.Answers, Lookup: g.Lookup, Reference: g.Reference}
 }
 
-// bodyless returns a gateway's keys without what its request says of bodies, where the calls of the route have none.
+// bodyless returns a gateway's keys without those on bodies, if the route's calls have none.
 func bodyless(gateway, route ast.Node) ast.Node {
 	request := valueOf(gateway, "request")
 	if method, _ := raw(node{tree: valueOf(valueOf(route, "request"), "method")}); !bodiless(method) || request == nil {
@@ -209,10 +217,10 @@ func bodyless(gateway, route ast.Node) ast.Node {
 	return over(without(gateway, "request"), single(keyNode(gateway, "request"), without(without(request, "encoding"), "strip")))
 }
 
-// ownOfRoute are the keys of a gateway that a route may have.
+// ownOfRoute matches the keys of a gateway that a route may have.
 var ownOfRoute = regexp.MustCompile(`^\.(request|answers|lookup|reference)\b`)
 
-// rulesAbove returns a route's keys with the gateway's rules on answers behind the route's own.
+// rulesAbove returns a route's keys with the gateway's rules on answers after its own.
 func rulesAbove(gateway, route ast.Node) ast.Node {
 	answers := valueOf(route, "answers")
 	if answers == nil {
@@ -228,7 +236,7 @@ func rulesAbove(gateway, route ast.Node) ast.Node {
 	return over(route, single(keyNode(route, "answers"), over(theirs, ours)))
 }
 
-// answersOf returns answers as a mapping, however they are written.
+// answersOf returns answers as a mapping, in whatever form they are written.
 func answersOf(tree ast.Node) ast.Node {
 	switch tree.(type) {
 	case nil, *ast.MappingNode, *ast.MappingValueNode:

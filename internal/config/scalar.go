@@ -14,7 +14,7 @@ import (
 	"spillway/internal/job"
 )
 
-// raw returns a scalar's text as it stands in the file, without its quotes. Numbers and words like true are texts too.
+// raw returns a scalar's text as in the file, without quotes. Numbers and words like true are texts, too.
 func raw(n node) (string, bool) {
 	switch tree := n.tree.(type) {
 	case *ast.StringNode:
@@ -29,7 +29,7 @@ func raw(n node) (string, bool) {
 	return "", false
 }
 
-// filled is raw, with what stands for the gateway's name and columns filled in as far as it can be.
+// filled is raw with the gateway's name and columns filled in as far as possible.
 func (r *reader) filled(n node) (string, bool) {
 	text, ok := raw(n)
 	if ok {
@@ -38,7 +38,7 @@ func (r *reader) filled(n node) (string, bool) {
 	return text, ok
 }
 
-// text returns a scalar with its variables filled in. It reports what is wrong; false = there is no text to go on with.
+// text returns a scalar with its variables expanded. It reports faults; false = no usable text.
 func (r *reader) text(n node) (string, bool) {
 	raw, ok := raw(n)
 	if !ok {
@@ -47,7 +47,7 @@ func (r *reader) text(n node) (string, bool) {
 	}
 	plain, from, rule := r.subject.fill(raw)
 	if from.Line > 0 {
-		r.places[n.path] = from // what is wrong with the text is wrong there, most likely
+		r.places[n.path] = from // a fault of the text is probably there
 	}
 	if rule != "" {
 		r.fault(n.path, "%s %s", r.asWritten(n), rule)
@@ -70,20 +70,20 @@ func (r *reader) text(n node) (string, bool) {
 	return text, true
 }
 
-// wrong reports a scalar: its text as it stands in the file, then the rule that it breaks and a hint.
+// wrong reports a scalar: its text as in the file, followed by the rule that it breaks and a hint.
 func (r *reader) wrong(n node, rule string) { r.fault(n.path, "%s %s", r.shown(n), rule) }
 
 // maxShown is how much of a text a message shows, in bytes.
 const maxShown = 80
 
-// shown returns a scalar's text for a message, never with its variables filled in. Of what may be a secret it shows
-// the names of the variables alone.
+// shown returns a scalar's text for a message, without expanding its variables. If it may be secret, only the
+// names of its variables are shown.
 func (r *reader) shown(n node) string {
 	text, _ := r.filled(n)
 	return show(text, n.hidden)
 }
 
-// asWritten is shown, with nothing at all filled in.
+// asWritten is shown, without filling in anything.
 func (r *reader) asWritten(n node) string {
 	text, _ := raw(n)
 	return show(text, n.hidden)
@@ -111,11 +111,11 @@ var variable = regexp.MustCompile(`\$` + named)
 
 var reference = regexp.MustCompile(`\$(?:\$|` + named + `|)`)
 
-// unset is a variable or file that has no value: why, and what to do.
+// unset is a variable or file without a value: why, and what to do.
 type unset struct{ name, state string }
 
-// expand replaces ${NAME} by the variable's value, ${file:PATH} by what is in the file, and $$ by $. It returns those that have no value, or the
-// rule that the text breaks.
+// expand replaces ${NAME} by the variable's value, ${file:PATH} by the file's contents, and $$ by $. It returns
+// those without a value, or the rule that the text breaks.
 func expand(raw string, lookUp func(string) (value, state string)) (text string, missing []unset, rule string) {
 	text = reference.ReplaceAllStringFunc(raw, func(ref string) string {
 		switch ref {
@@ -135,7 +135,7 @@ func expand(raw string, lookUp func(string) (value, state string)) (text string,
 	return text, missing, rule
 }
 
-// word reads a text into dst if it keeps the rule: check returns what follows the value in the message, or nothing.
+// word reads a text into dst if it is valid: check returns what follows the value in the message, or "".
 func (r *reader) word(dst *string, check func(string) string) func(node) {
 	return func(n node) {
 		text, ok := r.text(n)
@@ -150,7 +150,8 @@ func (r *reader) word(dst *string, check func(string) string) func(node) {
 	}
 }
 
-// words reads a list of words, of which check says what is wrong with one; "" where nothing is. Bad ones, and those that are there before, are faults and left out.
+// words reads a list of words. check returns what is wrong with one, or "". Invalid and repeated ones are
+// reported and left out.
 func (r *reader) words(n node, hint string, check func(string) string) (all []string) {
 	for _, item := range r.items(n, hint) {
 		var text string
@@ -166,7 +167,7 @@ func (r *reader) words(n node, hint string, check func(string) string) (all []st
 	return all
 }
 
-// secret reads a text that no message may show.
+// secret reads a text that messages must not show.
 func (r *reader) secret(dst *Secret, check func(string) string) func(node) {
 	return func(n node) {
 		n.hidden = true
@@ -219,7 +220,7 @@ func (r *reader) count(dst *int64, least, most int64) func(node) {
 	}
 }
 
-// size reads a number of bytes: 512MiB, 4GiB, or a number alone. The units are powers of 1024.
+// size reads a number of bytes: 512MiB, 4GiB, or a plain number. The units are powers of 1024.
 func (r *reader) size(dst *int64) func(node) {
 	return func(n node) {
 		text, ok := r.text(n)
@@ -227,7 +228,7 @@ func (r *reader) size(dst *int64) func(node) {
 			return
 		}
 		switch v, err := units.RAMInBytes(text); {
-		case err != nil || v < 0 || v == 0 && text != "0": // "0.5" is not a bound of nothing
+		case err != nil || v < 0 || v == 0 && text != "0": // "0.5" must not become 0, which means no bound
 			r.wrong(n, "is not a size: write it like 512MiB or 4GiB")
 		case v > job.MaxCount:
 			r.wrong(n, "is too large: give at most "+units.BytesSize(job.MaxCount))
@@ -237,7 +238,7 @@ func (r *reader) size(dst *int64) func(node) {
 	}
 }
 
-// maxLimits is how many limits the pacer and admission can keep.
+// maxLimits is the most limits that the pacer and admission support.
 const maxLimits = 8
 
 // limits reads a list of limits.
@@ -275,7 +276,7 @@ func sameWindow(l job.Limit, others []job.Limit) string {
 	return ""
 }
 
-// choice returns the rule that a text is one of the words.
+// choice returns a check that a text is one of the words.
 func choice[T ~string](what string, allowed ...T) func(string) string {
 	words := job.Texts(allowed)
 	return func(text string) string {
@@ -289,7 +290,7 @@ func choice[T ~string](what string, allowed ...T) func(string) string {
 	}
 }
 
-// isNull reports a null that was written out: null or ~, not merely nothing behind a key.
+// isNull reports an explicit null: null or ~, not merely an empty value.
 func isNull(n node) bool {
 	tree, ok := n.tree.(*ast.NullNode)
 	return ok && tree.GetToken().Type != token.ImplicitNullType

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// mask stands for a secret wherever one would be printed.
+// mask replaces a secret in any output.
 const mask = "<secret>"
 
-// Secret is a text that no print, log, JSON or YAML shows. The empty Secret shows as such: it hides nothing.
+// Secret is a text that is hidden in printed text, logs, JSON and YAML. The empty Secret is shown as such.
 type Secret string
 
-// Reveal returns the text itself: for the wire, never for people.
+// Reveal returns the text itself: to be sent, never to be shown.
 func (s Secret) Reveal() string { return string(s) }
 
-// String returns <secret>, or nothing for the empty Secret.
+// String returns <secret>, or "" for the empty Secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
@@ -39,7 +39,8 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	}
 }
 
-// MarshalText hides the text from JSON and XML. (As the key of a map it would show: JSON takes such keys as they are.)
+// MarshalText hides the text from JSON and XML. (A map key of this type would show, because JSON uses string
+// keys as they are.)
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MarshalYAML hides the text from YAML.
@@ -50,8 +51,8 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 var passwordParameter = regexp.MustCompile(`(?i)([?&][^=&#]*(?:pass|secret|token|key)[^=&#]*=)[^&#]*`)
 
-// RedactURL returns the URL with what may be a password masked, whatever its form: also that of a URL which can't be
-// parsed, of several hosts, or with an unescaped / or @ in its password.
+// RedactURL returns the URL with anything that may be a password masked, whatever its form: even if it can't be
+// parsed, has several hosts, or has an unescaped / or @ in its password.
 func RedactURL(raw string) string {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if !found {
@@ -66,7 +67,7 @@ func RedactURL(raw string) string {
 	return scheme + user + passwordParameter.ReplaceAllString(host, "${1}"+mask)
 }
 
-// redactUser masks what stands before the @. A lone word there may be a password whose colon was forgotten.
+// redactUser masks what precedes the @. A single word there may be a password whose colon was forgotten.
 func redactUser(user string) string {
 	name, _, hasPassword := strings.Cut(user, ":")
 	if !hasPassword {

@@ -9,31 +9,34 @@ import (
 	"strings"
 )
 
-// Sign says how calls are signed: HMAC over Content with a secret that the gateway knows too, or a signature with a private key.
+// Sign says how calls are signed: by an HMAC of Content with a secret shared with the gateway, or with a
+// private key.
 type Sign struct {
-	// Header carries Value. Empty = calls are not signed.
+	// Header is the header with Value. Empty = calls are not signed.
 	Header string
 	// Value is the header's text, with {signature} and perhaps {timestamp}. Default {signature}.
 	Value string
-	// Secret is the key of HMAC, decoded. Empty where there is a PrivateKey, and when Options.Secrets is off and a variable in it is not set.
+	// Secret is the HMAC key, decoded. It is empty if PrivateKey is set, and if Options.Secrets is off and a
+	// variable in it is not set.
 	Secret Secret
-	// PrivateKey is a key in PEM: see Key. Empty where there is a Secret, and when Options.Secrets is off and a variable in it is not set.
+	// PrivateKey is a key in PEM (see Key). It is empty if Secret is set, and if Options.Secrets is off and a
+	// variable in it is not set.
 	PrivateKey Secret
-	// JWS makes the signature a detached JWS (RFC 7515, appendix F). Nil = it is the bare signature.
+	// JWS makes the signature a detached JWS (RFC 7515, appendix F). Nil = the bare signature.
 	JWS *JWS
-	// Algorithm is the digest of HMAC, sha256 (default) or sha512, or one of the algorithms of private keys.
+	// Algorithm is the HMAC's digest, sha256 (default) or sha512, or an algorithm for private keys.
 	Algorithm string
 	// Content is what is signed, with {timestamp} {method} {path} {query} {body} {id} and {key} filled in. Default {timestamp}.{body}; {body} in a JWS.
 	Content string
 	// Encoding of the signature is hex (default) or base64.
 	Encoding string
-	// TimestampHeader carries the timestamp of the attempt. Empty = no header does.
+	// TimestampHeader is the header with the attempt's timestamp. Empty = none.
 	TimestampHeader string
-	// Timestamp is how it is written: unix (default), unix-ms or rfc3339.
+	// Timestamp is its format: unix (default), unix-ms or rfc3339.
 	Timestamp string
 }
 
-// defaultSign is what holds where the file says that calls are signed and nothing more.
+// defaultSign returns the defaults for signed calls.
 func defaultSign() Sign {
 	return Sign{Value: "{signature}", Algorithm: "sha256", Content: "{timestamp}.{body}", Encoding: "hex", Timestamp: "unix"}
 }
@@ -62,7 +65,7 @@ func (r *reader) sign(n node, s *Sign) {
 	r.decode(n.path+".secret", &s.Secret, secretIs)
 }
 
-// decode makes the key of a secret that is written as hex or base64.
+// decode decodes a secret that is written as hex or base64.
 func (r *reader) decode(path string, s *Secret, from string) {
 	var key []byte
 	var err error
@@ -81,7 +84,7 @@ func (r *reader) decode(path string, s *Secret, from string) {
 	*s = Secret(key)
 }
 
-// checkSign reports what a signature contradicts.
+// checkSign reports settings that contradict a signature.
 func (r *reader) checkSign(path string, q *Request) {
 	if q.Sign.Header == "" {
 		return
@@ -125,7 +128,7 @@ func checkSignHeader(name string) string {
 
 var inBraces = regexp.MustCompile(`\{[^{}]*\}`)
 
-// strange returns the rule that a text breaks which has something else in braces.
+// strange returns the rule that a text breaks if it has unknown placeholders.
 func strange(text string, known ...string) string {
 	for _, found := range inBraces.FindAllString(text, -1) {
 		if !slices.Contains(known, found) {

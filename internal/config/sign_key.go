@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// The algorithms of signatures: those of a secret, and those of a private key with the key that each needs.
+// The signature algorithms: those for a secret, and those for a private key, each with the kind of key.
 var (
 	macAlgorithms = []string{"sha256", "sha512"}
 	keyAlgorithms = []string{"rs256", "ps256", "es256", "es256-raw", "ed25519"}
@@ -30,10 +30,10 @@ const (
 
 var keyFor = map[string]string{"rs256": rsaKey, "ps256": rsaKey, "es256": p256Key, "es256-raw": p256Key, "ed25519": ed25519Key}
 
-// leastRSA is how many bits an RSA key has at least: NIST SP 800-131A allows no shorter one.
+// leastRSA is the fewest bits of an RSA key: NIST SP 800-131A allows no shorter one.
 const leastRSA = 2048
 
-// signKey reports what is wrong with the key of a signature, or that there is none.
+// signKey reports what is wrong with a signature's key, or that it is missing.
 func (r *reader) signKey(path string, s *Sign) {
 	secret, private, algorithm := path+".secret", path+".private_key", path+".algorithm"
 	switch isMAC := slices.Contains(macAlgorithms, s.Algorithm); {
@@ -66,8 +66,8 @@ func (r *reader) signKey(path string, s *Sign) {
 	}
 }
 
-// Key returns the private key, or nil where there is none. Errors say which rule it breaks for the algorithm, and nothing of the key. Of a configuration that
-// was read without a fault it has no error.
+// Key returns the private key, or nil if there is none. An error says which rule the key breaks for the
+// algorithm, and nothing about the key itself. A configuration read without faults has no error here.
 func (s Sign) Key() (crypto.Signer, error) {
 	if s.PrivateKey == "" {
 		return nil, nil
@@ -101,7 +101,7 @@ func kindOf(key crypto.Signer) string {
 	return "a key of another kind"
 }
 
-// parseKey reads the first private key of a PEM.
+// parseKey parses the first private key in a PEM.
 func parseKey(text []byte) (crypto.Signer, error) {
 	for {
 		var block *pem.Block
@@ -118,10 +118,10 @@ func parseKey(text []byte) (crypto.Signer, error) {
 		case "EC PRIVATE KEY":
 			key, err = x509.ParseECPrivateKey(block.Bytes)
 		default:
-			continue // parameters of a curve, or certificates
+			continue // curve parameters, or certificates
 		}
 		signer, ok := key.(crypto.Signer)
-		if err != nil || !ok { // the error may cite the key
+		if err != nil || !ok { // the error may quote the key
 			return nil, errors.New("the key can't be read: it is damaged, or of a kind that is not RSA, P-256 or Ed25519")
 		}
 		return signer, nil

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// strip reads the fields that are left out of the body. An empty list takes back what a template has.
+// strip reads the fields to leave out of the body. An empty list resets what a template sets.
 func (r *reader) strip(n node, q *Request) {
 	if list, ok := n.tree.(*ast.SequenceNode); ok && len(list.Values) == 0 {
 		return
@@ -16,7 +16,7 @@ func (r *reader) strip(n node, q *Request) {
 	q.Strip = r.words(n, "name the fields that are not sent, like [account]", checkField)
 }
 
-// checkStrip reports what contradicts fields that are left out of the body.
+// checkStrip reports settings that contradict it.
 func (r *reader) checkStrip(path string, q *Request) {
 	if len(q.Strip) > 0 && bodiless(q.Method) {
 		r.clash(path+".strip", path+".method", "a %s has no body that a field could be left out of: take strip out, or use POST", q.Method)
@@ -28,5 +28,5 @@ func (r *reader) checkStrip(path string, q *Request) {
 	}
 }
 
-// within says that a dotted path is another one, or leads through it.
+// within reports whether a dotted path equals another or leads through it.
 func within(path, other string) bool { return strings.HasPrefix(path+".", other+".") }

@@ -7,22 +7,25 @@ import (
 	"strings"
 )
 
-// TLS is whom connections to a gateway or to Redis trust and who they are, as files and what was in them when the configuration was read. Of a
-// gateway, what was in them is empty when Options.Secrets is off.
+// TLS is the TLS configuration of connections to a gateway or to Redis: file names, and the files' contents
+// when the configuration was read. For a gateway, the contents are empty if Options.Secrets is off.
 type TLS struct {
-	// CAFile is the file of the authorities that may sign the other end's certificate, and CA its PEM. Empty = the system's roots, which
-	// otherwise don't count.
+	// CAFile is the file of trusted certificate authorities, and CA its PEM. They replace the system's roots.
+	// Empty = the system's roots.
 	CAFile, CA string
-	// CertFile is the file of the certificate that calls show, with its chain, and Cert its PEM. Empty = they show none.
+	// CertFile is the file of the client certificate with its chain, and Cert its PEM. Empty = no client
+	// certificate.
 	CertFile, Cert string
 	// KeyFile is the file of the certificate's private key, and Key its PEM.
 	KeyFile string
 	Key     Secret
-	// ServerName is the name that Redis's certificate must have. Empty = the host of its address. A gateway's TLS has none.
+	// ServerName is the name that Redis's certificate must have. Empty = the host of its address. It is not
+	// used for a gateway.
 	ServerName string
 }
 
-// Config returns what to connect with, or nil for the zero TLS. Of a configuration that was read without a fault it has no error.
+// Config returns the TLS configuration, or nil for the zero TLS. A configuration read without faults has no
+// error here.
 func (t TLS) Config() (*tls.Config, error) {
 	if t.CA == "" && t.Cert == "" && t.ServerName == "" {
 		return nil, nil
@@ -42,7 +45,8 @@ func (t TLS) Config() (*tls.Config, error) {
 	return c, nil
 }
 
-// tls reads the names of the files and, unless the node is optional, the files. more are further keys that the mapping may have.
+// tls reads the names of the files and, unless the node is optional, the files. more are further permitted keys
+// of the mapping.
 func (r *reader) tls(n node, t *TLS, more ...field) {
 	var key string
 	r.object(n, append(more,
@@ -66,12 +70,12 @@ func (r *reader) tls(n node, t *TLS, more ...field) {
 		_, err = t.Config()
 		r.pairs[*t] = err
 	}
-	if err != nil { // whose text may cite the files
+	if err != nil { // the error's text may quote the files
 		r.fault(n.path+".key", "this is not a private key of the certificate in cert: name the two that were issued together")
 	}
 }
 
-// pemFile reads the name of a file, and what is in it.
+// pemFile reads the name of a file, and its contents.
 func (r *reader) pemFile(path, text *string, check func(string) string) func(node) {
 	return func(n node) {
 		var name string
@@ -127,7 +131,7 @@ func checkCertificates(text string) string {
 	return ""
 }
 
-// certificates counts those in a text, and says whether one of them can't be read.
+// certificates counts the certificates in a text, and reports whether one of them is invalid.
 func certificates(text string) (n int, bad bool) {
 	for rest := []byte(text); ; {
 		var block *pem.Block

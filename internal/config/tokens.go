@@ -13,36 +13,39 @@ import (
 	"spillway/internal/roles"
 )
 
-// Token is a token of the HTTP side with a name and a role.
+// Token is an HTTP token with a name and a role.
 type Token struct {
-	// Name is who shows it, for the trail and the log: 1 to 40 of a-z, 0-9, ., _, @ and -. Several tokens may have the same name, with the same role and gateways.
+	// Name is who uses it, for the audit trail and the log: 1 to 40 of a-z, 0-9, ., _, @ and -. Several tokens
+	// may have the same name, with the same role and gateways.
 	Name string
-	// Person is whose token it is: his name at the OpenID provider, or any other name that all tokens of his have. Who is one person approves nothing of what he brought in or
-	// asked for himself, whichever of his tokens he shows. Empty (default): nobody knows but by Name.
+	// Person is the token's owner: the name at the OpenID provider, or any name shared by all tokens of that
+	// person. Nobody can approve what they submitted or requested themselves, with whichever of their tokens.
+	// Empty (default): only Name identifies the owner.
 	Person string
 	// At is where the file names it.
 	At Position
-	// Role is what it may do.
+	// Role is the role that it gives.
 	Role roles.Role
-	// SHA256 is the digest of what callers show. All zero where the secret is a variable that is not set, and nobody needs it.
+	// SHA256 is the digest of the token's value. All zero if the value is an unset variable that is not
+	// required.
 	SHA256 [sha256.Size]byte
-	// Length is that of the secret in bytes; 0: the file has its digest alone.
+	// Length is the length of the value in bytes; 0: the file has only its digest.
 	Length int
-	// Gateways are those that exist for it. None (default): all.
+	// Gateways are the gateways visible to it. Empty (default): all.
 	Gateways []string
-	// Expires is when it ends. Zero (default): never.
+	// Expires is when it expires. Zero (default): never.
 	Expires time.Time
 }
 
-// Guarded says that callers of the HTTP side need a token, or a login.
+// Guarded reports whether callers of the HTTP server need a token or a login.
 func (c *Config) Guarded() bool { return c.Token != "" || len(c.Tokens) > 0 || c.OIDC != nil }
 
-// mostTokens bounds the tokens: each request is held against all of them.
+// mostTokens bounds the number of tokens: each request is compared with all of them.
 const mostTokens = 1000
 
 const howToken = "write each like {name: billing, role: producer, secret: \"${BILLING_TOKEN}\"}"
 
-// tokens reads the tokens with names.
+// tokens reads the named tokens.
 func (r *reader) tokens(n node) (all []Token) {
 	items := r.items(n, howToken)
 	if len(items) > mostTokens {
@@ -70,7 +73,7 @@ func (r *reader) token(n node) (t Token, fine bool) {
 		field{"person", r.word(&t.Person, checkPerson)},
 		field{"role", r.word(&role, choice("a role", names...))},
 		field{"secret", func(n node) { n.optional = !r.opt.Secrets; r.secret(&secret, checkToken)(n) }},
-		field{"sha256", func(n node) { n.hidden = true; r.word(&digest, checkDigest)(n) }}, // somebody may write the secret itself there
+		field{"sha256", func(n node) { n.hidden = true; r.word(&digest, checkDigest)(n) }}, // someone may write the secret itself there
 		field{"gateways", func(n node) {
 			t.Gateways = r.words(n, "name those that the token is for, like [stripe]; leave gateways out for all", tokenGateway)
 		}},
@@ -91,7 +94,7 @@ func (r *reader) token(n node) (t Token, fine bool) {
 	case has && given:
 		r.clash(n.path+".sha256", n.path+".secret", "a token has one of the two: keep the digest, and take the secret out")
 	case given:
-		_, _ = hex.Decode(t.SHA256[:], []byte(digest)) // it was checked
+		_, _ = hex.Decode(t.SHA256[:], []byte(digest)) // checked above
 	case !has:
 		r.missing(n.path+".secret", "write secret: \"${BILLING_TOKEN}\", or sha256: with its digest in hex (printf %s \"$TOKEN\" | sha256sum)")
 	case secret != "":
@@ -100,7 +103,8 @@ func (r *reader) token(n node) (t Token, fine bool) {
 	return t, len(r.faults) == faults
 }
 
-// checkTwice reports what contradicts a token before: a name is one person or program, and a secret one token.
+// checkTwice reports a conflict with an earlier token: a name stands for one person or program, and a secret
+// for one token.
 func (r *reader) checkTwice(path string, t Token, before []Token) {
 	for _, b := range before {
 		if t.SHA256 == b.SHA256 && t.SHA256 != ([sha256.Size]byte{}) {
@@ -118,7 +122,7 @@ func (r *reader) checkTwice(path string, t Token, before []Token) {
 	}
 }
 
-// checkTokens reports what does not go with the rest of the file.
+// checkTokens reports conflicts with the rest of the file.
 func (r *reader) checkTokens(path string, c *Config) {
 	if c.Token != "" {
 		sum := sha256.Sum256([]byte(c.Token.Reveal()))
@@ -145,7 +149,7 @@ func checkTokenName(name string) string {
 	return "is not the name of a token: use up to 40 lower-case letters, digits, ., _, @ and -, starting with a letter or digit"
 }
 
-// mostPerson bounds the name of a person, in bytes, as that of a login.
+// mostPerson bounds the name of a person, in bytes, like that of a login.
 const mostPerson = 100
 
 func checkPerson(name string) string {
@@ -164,7 +168,7 @@ func checkDigest(text string) string {
 	return ""
 }
 
-// checkExpiry refuses an end that is empty, as a variable may be: such a token would never end.
+// checkExpiry refuses an empty date, as an empty variable would give: such a token would never expire.
 func checkExpiry(text string) string {
 	if text == "" {
 		return "is empty: write the day, like 2027-01-01, or take the line out for a token that never ends"
@@ -180,7 +184,7 @@ func tokenGateway(name string) string {
 	return "is not a gateway's name: write it as it stands in gateways"
 }
 
-// expiry reads when a token ends: a day, with whose first moment it does, or a moment.
+// expiry reads when a token expires: a date, meaning its first moment, or a time.
 func expiry(text string) (at time.Time, rule string) {
 	if text == "" {
 		return at, ""

@@ -9,8 +9,9 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Written returns the gateways of these names, or all, as YAML that has each one written out: what the defaults, its template, its own keys and its
-// line of a merchants file come to together. Keys that are in none of them are left out. Variables stand as they are, secrets as <secret>.
+// Written returns the gateways with these names, or all, as YAML in expanded form: the defaults, the template,
+// the gateway's own keys and its line of a merchants file merged. Keys that are in none of them are omitted.
+// Variables are not expanded, and secrets are shown as <secret>.
 func Written(path string, names []string) ([]byte, error) {
 	var all yaml.MapSlice
 	_, err := Load(path, Options{written: func(name string, keys any) {
@@ -24,16 +25,16 @@ func Written(path string, names []string) ([]byte, error) {
 	return yaml.Marshal(yaml.MapSlice{{Key: "gateways", Value: all}})
 }
 
-// AsJSON returns the same document as JSON in one line.
+// AsJSON returns the same document as one line of JSON.
 func AsJSON(document []byte) ([]byte, error) { return yaml.YAMLToJSON(document) }
 
-// secrets are the keys of a gateway whose text may be a secret even where it names no variable.
+// secrets are the keys of a gateway whose text may be secret even without a variable.
 var secrets = []string{"request.headers.", "request.proxy", "request.sign.secret", "request.sign.private_key", "request.oauth2.client_secret"}
 
-// inRoute begins the path of a key of a route.
+// inRoute matches the start of the path of a route's key.
 var inRoute = regexp.MustCompile(`^routes\.[^.]+\.`)
 
-// writtenOut returns a node as a value that YAML writes, with what is filled in for the gateway.
+// writtenOut returns a node as a value for YAML, with the gateway's values filled in.
 func (r *reader) writtenOut(n node) any {
 	switch tree := n.tree.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode:
