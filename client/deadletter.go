@@ -241,7 +241,8 @@ type PreviewPart struct {
 	Would        Sum              `json:"would"`
 	HeldBackWhy  map[string]int64 `json:"held_back_why"`
 	OftenInVain  int64            `json:"replayed_3_times_or_more"`
-	WouldStopFor string           `json:"would_stop,omitempty"` // why a replay would stop at once
+	WouldStopFor string           `json:"would_stop,omitempty"`     // why a replay would stop at once
+	NeedsSecond  bool             `json:"needs_approval,omitempty"` // a second person has to approve it
 }
 
 // Preview says what a Clearing would do, and changes nothing.

@@ -172,7 +172,20 @@ func TestEachDoorAsksForASecondPerson(t *testing.T) {
 	if got := h.afar(operator, "dlq", "replay", "-g", h.one, "--id", "a", "--yes"); got.code != 0 || h.record(h.one, "a").State != job.Queued {
 		t.Errorf("a replay of one job: %+v", got)
 	}
-	got := h.afar(operator, "dlq", "replay", "-g", h.one, "--reason", "refused", "--yes", "-o", "json")
+	got := h.afar(operator, "dlq", "replay", "-g", h.one, "--reason", "refused", "--dry-run", "-o", "json")
+	if got.code != 0 || !strings.Contains(got.out, `"needs_approval":["`+h.one+`"]`) {
+		t.Errorf("a dry run of two: %+v", got)
+	}
+	if got := h.afar(operator, "dlq", "replay", "-g", h.one, "--reason", "refused", "--dry-run"); !strings.Contains(got.out+got.err, h.one+": a second person has to approve this replay; it is requested, not done") {
+		t.Errorf("a dry run of two, as text: %+v", got)
+	}
+	if got := h.command("dlq", "replay", "-g", h.one, "--id", "b", "--dry-run"); got.code != 0 || strings.Contains(got.out+got.err, "approv") {
+		t.Errorf("a dry run of one: %+v", got)
+	}
+	if page := h.ask(h.browser(operator), "", http.MethodGet, "/gateways/"+h.one+"/clear?do=discard&id=b", "", ""); !strings.Contains(page.body, "A second person has to approve this: it is requested, not done.") {
+		t.Errorf("the console's preview of a discard: %s", page.body)
+	}
+	got = h.afar(operator, "dlq", "replay", "-g", h.one, "--reason", "refused", "--yes", "-o", "json")
 	var replay struct {
 		Replayed int
 		Requests []struct{ ID, What, Via string }

@@ -33,7 +33,9 @@ type cleared struct {
 	Canary    *remote.Canary            `json:"canary,omitempty"`
 	// Requests are what was not done at a gateway, since a second person has to approve it.
 	Requests []desk.Request `json:"requests,omitempty"`
-	Stopped  string         `json:"stopped,omitempty"`
+	// NeedsApproval is the gateways at which a dry run would only have been requested.
+	NeedsApproval []string `json:"needs_approval,omitempty"`
+	Stopped       string   `json:"stopped,omitempty"`
 }
 
 // report writes the result to standard output. It returns cut, what cut the action short.
@@ -60,6 +62,9 @@ func (w *clearance) result(d cli.Decision, cut error) cleared {
 	for _, part := range w.Parts {
 		if asked := w.far[part.Gateway].Request; asked != nil {
 			r.Requests = append(r.Requests, *asked)
+		}
+		if r.DryRun && part.Second {
+			r.NeedsApproval = append(r.NeedsApproval, part.Gateway)
 		}
 	}
 	if w.q.Canary > 0 {
@@ -213,6 +218,9 @@ func (w *clearance) previewText() string {
 		fmt.Fprintf(&b, "%d of them %s been replayed %d times or more without success\n", n, haveHas(n), deadletter.OftenReplayed)
 	}
 	for _, of := range w.Parts {
+		if of.Second {
+			fmt.Fprintf(&b, "%s: a second person has to approve this %s; it is requested, not done\n", of.Gateway, w.action.Verb)
+		}
 		if of.Halt != "" {
 			fmt.Fprintf(&b, "%s: the %s would stop at once\n", of.Halt, w.action.Verb)
 		}

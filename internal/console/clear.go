@@ -27,6 +27,7 @@ type clearView struct {
 	Fields  []field
 	Cut     bool   // there are more than could be counted
 	Halt    string // why it would stop at once; empty if it would not
+	Second  bool   // a second person has to approve it
 	Who     string
 	Classes []job.Class // that the jobs may get; none where it gives them none
 }
@@ -77,7 +78,7 @@ func (v *clearView) show(plan *desk.Plan) {
 		}
 	}
 	for _, part := range plan.Parts {
-		v.Halt, v.Filter.means.Until = part.Halt, part.Until()
+		v.Halt, v.Second, v.Filter.means.Until = part.Halt, part.NeedsSecond(), part.Until()
 	}
 }
 

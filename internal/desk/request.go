@@ -126,6 +126,11 @@ func (g *Gateway) needsSecond(a Action, jobs int64) bool {
 	return false
 }
 
+// NeedsSecond reports whether the action upon the jobs that were counted needs a second person's approval.
+func (b *Bulk) NeedsSecond() bool {
+	return b.granted == nil && !b.vouched && b.seen != nil && b.needsSecond(b.Action, b.Would.Jobs)
+}
+
 // ask stores a request if the action needs a second person's approval; asked reports whether it does. The error
 // is then an Awaits, or why the request could not be stored.
 func (b *Bulk) ask(ctx context.Context, by By) (asked bool, err error) {

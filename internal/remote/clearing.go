@@ -89,6 +89,8 @@ type PreviewPart struct {
 	Often int `json:"replayed_3_times_or_more"`
 	// Halt is why a replay would stop at once; empty if it would not.
 	Halt string `json:"would_stop,omitempty"`
+	// Second reports whether a second person has to approve it.
+	Second bool `json:"needs_approval,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler: a Tally has its own.
@@ -98,22 +100,23 @@ func (p PreviewPart) MarshalJSON() ([]byte, error) { return json.Marshal(p.Shown
 func (p *PreviewPart) UnmarshalJSON(text []byte) error {
 	var s PreviewShown
 	err := json.Unmarshal(text, &s)
-	*p = PreviewPart{s.Tally(), s.Would, s.Held, s.Often, s.Halt}
+	*p = PreviewPart{s.Tally(), s.Would, s.Held, s.Often, s.Halt, s.Second}
 	return err
 }
 
 // PreviewShown is a PreviewPart as JSON.
 type PreviewShown struct {
 	desk.TallyShown
-	Would job.Totals     `json:"would"`
-	Held  map[string]int `json:"held_back_why"`
-	Often int            `json:"replayed_3_times_or_more"`
-	Halt  string         `json:"would_stop,omitempty"`
+	Would  job.Totals     `json:"would"`
+	Held   map[string]int `json:"held_back_why"`
+	Often  int            `json:"replayed_3_times_or_more"`
+	Halt   string         `json:"would_stop,omitempty"`
+	Second bool           `json:"needs_approval,omitempty"`
 }
 
 // Shown is the part as JSON has it.
 func (p PreviewPart) Shown() PreviewShown {
-	return PreviewShown{p.Tally.Shown(), p.Would, p.Held, p.Often, p.Halt}
+	return PreviewShown{p.Tally.Shown(), p.Would, p.Held, p.Often, p.Halt, p.Second}
 }
 
 // Previewed says what an act upon parked jobs would do, and changes nothing.
@@ -144,7 +147,7 @@ func (c Clearing) preview(ctx context.Context, s *desk.Selection) (v Preview, er
 	}
 	v = Preview{Action: a.Name, Priority: o.Priority, Totals: plan.Meant(), Would: plan.Would(), Parts: make([]PreviewPart, len(plan.Parts)), plan: plan}
 	for i, b := range plan.Parts {
-		v.Parts[i] = PreviewPart{b.Meant, b.Would, heldBy(b), b.Often, b.Halt}
+		v.Parts[i] = PreviewPart{b.Meant, b.Would, heldBy(b), b.Often, b.Halt, b.NeedsSecond()}
 	}
 	if c.Reference != "" && v.Jobs > 1 {
 		return v, usage("choose one with -g", fmt.Sprintf("several gateways have parked a job %q", c.IDs[0]))
