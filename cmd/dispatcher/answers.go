@@ -20,11 +20,11 @@ type answersFlags struct {
 func answersCommand(p *program) *cobra.Command {
 	f := &answersFlags{}
 	cmd := &cobra.Command{
-		Use: "answers [-g GATEWAY]...", Short: "Count what gateways last answered to jobs that are not done, by what they said",
-		Long: `Answers counts the last answers to jobs that are parked or wait out a back-off, by HTTP status, verdict and first words, each
-with a job that got it: "402 refused, card_declined: 812". Words that belong to single payments, such as names, are left out. It
-looks at 4,000 jobs of a gateway at most, and says so where there are more. Jobs that are done are not among them: for the
-number of all calls, see "dispatcher calls".`,
+		Use: "answers [-g GATEWAY]...", Short: "Count the last answers to jobs that are not done",
+		Long: `Answers counts the last answers to jobs that are parked or in back-off, by HTTP status, verdict and first
+words, each with an example job: "402 refused, card_declined: 812". Words specific to single payments, such
+as names, are left out. It reads at most 4,000 jobs of a gateway, and says so if there are more. Done jobs
+are not counted: for the number of all calls, see "dispatcher calls".`,
 		Example: "  dispatcher answers -g stripe\n  dispatcher answers -g stripe --since 1h\n  dispatcher answers --batch 2026-11 -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.answers(cmd, f) },

@@ -17,10 +17,10 @@ import (
 
 func approvalCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "approval", Short: "Show, approve and reject what a second person has to look at",
-		Long: `A gateway's approval in the file says which acts need a second person: batches above a sum (batch_over), replays of many
-jobs (replay_over), discards, and lifting brakes of money. Such an act is not done: it is asked for, and somebody else approves it within
-24 hours, or rejects it. Batches are approved with "batch approve".`,
+		Use: "approval", Short: "Show, approve and reject requests for a second person's approval",
+		Long: `The key "approval" of a gateway says which acts need a second person: batches above a sum (batch_over),
+replays of many jobs (replay_over), discards, and lifting brakes of money. Such an act becomes a request,
+which somebody else approves or rejects within 24 hours. To approve a batch, use "batch approve".`,
 		Example: "  dispatcher approval list\n  dispatcher approval approve k3vq7f2x4a --why \"agreed, ticket 4711\" --server https://dispatcher.example:8080",
 	}
 	cmd.AddCommand(approvalList(p), approvalApprove(p), approvalReject(p))
@@ -31,7 +31,7 @@ func approvalList(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use: "list [-g GATEWAY]...", Short: "Show what awaits an approval",
-		Long:    "List shows the batches that await an approval, and the acts that were asked for: who asked, why, and to how many jobs and how much money they would be done.",
+		Long:    "List shows the batches that await an approval, and the requested acts: who requested them, why, and the number of jobs and the money affected.",
 		Example: "  dispatcher approval list\n  dispatcher approval list -g stripe -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.approvals(cmd.Context(), names) },
@@ -81,22 +81,23 @@ func decideCommand(p *program, use, short, long, example string, run func(contex
 	f := &decideFlags{}
 	cmd := &cobra.Command{Use: use + " ID --why TEXT [-g GATEWAY]...", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], f) }}
-	gatewaysFlag(cmd, &f.gateways, "only if it is of this `GATEWAY`; repeatable (default: all of the file)")
+	gatewaysFlag(cmd, &f.gateways, "only a request of this `GATEWAY`; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
 	consentFlags(cmd, &f.consent)
 	return cmd
 }
 
 func approvalApprove(p *program) *cobra.Command {
-	return decideCommand(p, "approve", "Do what somebody else has asked for", `Approve does what was asked for, with the same filter, if it still means the jobs that it meant then. It shows what that is, and asks.
+	return decideCommand(p, "approve", "Approve and perform another person's request", `Approve performs a requested act with the same filter, if it still selects the same jobs. It shows the jobs, and asks.
 
-Nobody approves what he has asked for. So it goes through a dispatcher (--server), with a token that has a name and the role approver: with Redis's
-password alone anybody could type any name. If it is broken off, a dispatcher goes on with it.`,
+You can't approve your own request. So this goes through a dispatcher (--server), with a named token and the
+role approver: with Redis's password alone, anybody could type any name. If it is interrupted, a dispatcher
+continues it.`,
 		`  dispatcher approval approve k3vq7f2x4a --why "agreed, ticket 4711" --server https://dispatcher.example:8080`, p.approveRequest)
 }
 
 func approvalReject(p *program) *cobra.Command {
-	return decideCommand(p, "reject", "Refuse what somebody has asked for", "Reject ends a request: nothing is done. Who has asked for something may take it back so, with the role approver.",
+	return decideCommand(p, "reject", "Reject a request", "Reject ends a request: nothing is done. With the role approver, you can withdraw your own request this way.",
 		`  dispatcher approval reject k3vq7f2x4a --why "look them up first" --server https://dispatcher.example:8080`, p.rejectRequest)
 }
 

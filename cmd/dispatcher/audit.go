@@ -19,19 +19,20 @@ func auditCommand(p *program) *cobra.Command {
 	var names []string
 	var o auditOptions
 	cmd := &cobra.Command{
-		Use: "audit [-g GATEWAY]...", Short: "Check the books: every job accepted is in exactly one place",
-		Long: `Audit goes through all that a gateway has in Redis and checks that each job is where its record says, and
-nowhere else, that accepted = scheduled + queued + in flight + retrying + pending + done + parked + discarded, and that
-the books of each batch are what the records of its jobs say. It only looks, unless --repair is given. Dispatchers may
-go on working meanwhile: what looks wrong is judged again before it counts. With a million jobs it takes about half a minute. Exit code 1 if something is wrong, with a list of what, by job.`,
+		Use: "audit [-g GATEWAY]...", Short: "Check that every accepted job is in exactly one place",
+		Long: `Audit reads all data of a gateway in Redis and checks that each job is only where its record says, that
+accepted = scheduled + queued + in flight + retrying + pending + done + parked + discarded, and that the
+totals of each batch match the records of its jobs. It changes nothing, unless --repair is given.
+Dispatchers may keep working: an apparent fault is checked again before it counts. With a million jobs it
+takes about half a minute. If something is wrong, it lists the faults by job and exits with code 1.`,
 		Example: "  dispatcher audit\n  dispatcher audit -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.audit(cmd.Context(), names, o) },
 	}
 	gatewaysFlag(cmd, &names, "audit this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().IntVar(&o.most, "limit", 100, "list at most `N` faults of a gateway, and as many notes; all are counted")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "list what is remarkable and in order, too: tasks of jobs that have moved on")
-	cmd.Flags().BoolVar(&o.repair, "repair", false, "rewrite the books of batches that differ from the records of their jobs, and what brakes of money count, and put lanes, and jobs that wait for room, where they belong")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also list unusual but correct states: tasks of jobs that have moved on")
+	cmd.Flags().BoolVar(&o.repair, "repair", false, "rewrite wrong totals of batches and brakes of money, and move misplaced lanes and jobs that wait for room")
 	return cmd
 }
 

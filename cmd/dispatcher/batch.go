@@ -27,15 +27,16 @@ func batchCommand(p *program) *cobra.Command {
 	f := &batchFlags{}
 	cmd := &cobra.Command{
 		Use: "batch NAME [-g GATEWAY]...", Short: "List the batches; show, export, pause, resume or cancel one",
-		Long: `Batch shows the jobs of one batch by state, with their sums of money where the gateway's amount says where
-payloads have them, and when the last job that goes by itself will have been called. The estimate takes the rate
-of the last minute, or else the limits, and has all that waits at the gateway go first. It costs the same for a batch of a million jobs. Exit code 4 if no gateway knows the batch.
+		Long: `Batch shows the jobs of one batch by state, with sums of money if the gateway has "amount" configured, and
+when its last job will have been called. The estimate uses the rate of the last minute, or else the limits,
+and assumes that all waiting jobs of the gateway go first. It is equally fast for a batch of a million jobs.
+Exit code 4 if no gateway knows the batch.
 
-With --by it says whether that is in time: exit code 0 if so, 1 if not or if nobody can say. Where no dispatcher
-has ever served a gateway, it reckons as if one began now.
+With --by it says whether that is in time: exit code 0 if so, 1 if not or unknown. If no dispatcher has ever
+served a gateway, it assumes that one starts now.
 
-With --export it writes a line for each job, gateway by gateway in the order of the file: what became of it, its
-amount, the gateway's reference, and who settled it and why.
+With --export it writes a line for each job, gateway by gateway in file order: its result, its amount, the
+gateway's reference, and who settled it and why.
 ` + exportedHelp,
 		Example: "  dispatcher batch list\n  dispatcher batch 2026-11\n  dispatcher batch 2026-11 --by \"2026-11-30 18:00\"\n  dispatcher batch 2026-11 --export --format csv > 2026-11.csv",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -55,9 +56,9 @@ amount, the gateway's reference, and who settled it and why.
 		},
 	}
 	gatewaysFlag(cmd, &f.gateways, "ask this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will make it by `TIME`: +2h, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
+	cmd.Flags().StringVar(&f.by, "by", "", "say whether it will finish by `TIME`: +2h, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	cmd.AddCommand(batchListCommand(p), batchPauseCommand(p), batchResumeCommand(p), batchCancelCommand(p), batchApproveCommand(p), batchRejectCommand(p))
-	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in the order of the file: what became of it, its amount, and the gateway's reference")
+	cmd.Flags().BoolVar(&f.export, "export", false, "write a line for each job, in file order: its result, its amount, and the gateway's reference")
 	f.out.declare(cmd)
 	return cmd
 }

@@ -21,27 +21,28 @@ type batchActFlags struct {
 
 func batchPauseCommand(p *program) *cobra.Command {
 	return p.batchActCommand(desk.PauseBatch, remote.PauseBatch, "Stop calling the jobs of a batch until it is resumed",
-		`Pause parks the jobs of a batch that wait, in the order of the file, as paused, so that other batches
-go on in their place. Calls under way finish. Jobs of the batch that come in
-later, or come back for another attempt, are parked when they come.`)
+		`Pause parks the waiting jobs of a batch as paused, in file order, so that other batches go first. Calls in
+flight finish. Jobs of the batch that arrive later, or return for a retry, are parked then.`)
 }
 
 func batchResumeCommand(p *program) *cobra.Command {
 	return p.batchActCommand(desk.ResumeBatch, remote.ResumeBatch, "Call the jobs of a paused batch again",
-		`Resume ends a pause: the jobs that it has parked wait for room, in the order of the file, and go in by themselves. With "replay: manual" they go with "dlq replay --reason rejected --batch NAME".
-Jobs that batch cancel has parked stay; but those that come in from now on are called again.`)
+		`Resume ends a pause: the parked jobs wait for room, in file order, and are admitted automatically. With
+"replay: manual", use "dlq replay --reason rejected --batch NAME". Jobs parked by batch cancel stay parked;
+but jobs that arrive from now on are called again.`)
 }
 
 func batchCancelCommand(p *program) *cobra.Command {
 	return p.batchActCommand(desk.CancelBatch, remote.CancelBatch, "Park every unsent job of a batch, such as a file enqueued by mistake",
-		`Cancel parks the jobs of a batch that are not sent yet as cancelled: queued, scheduled, waiting for another attempt
-or for room, or parked by a pause. Calls under way finish; it waits for them, and parks what comes back. Jobs of the
-batch that come in later are parked too, since enqueue may still be reading the wrong file: give the right file
-another batch, or end this with "batch resume" first. Nothing is lost: "dlq replay --reason cancelled --batch NAME"
-takes the jobs in again.
+		`Cancel parks the unsent jobs of a batch as cancelled: queued, scheduled, in back-off, waiting for room, or
+parked by a pause. Calls in flight finish; it waits for them, and parks jobs that return. Jobs of the batch
+that arrive later are parked too, because enqueue may still be reading the wrong file: use another batch for
+the right file, or run "batch resume" first. Nothing is lost: "dlq replay --reason cancelled --batch NAME"
+enqueues the jobs again.
 
-A job of which an earlier call may have charged is parked as unknown_outcome instead, and counted: look it up at the
-gateway, then "dlq resolve". Where the gateway has a lookup it is asked, and such jobs are pending until it can tell.`)
+If an earlier call of a job may have charged, the job is parked as unknown_outcome instead, and counted:
+look it up at the gateway, then "dlq resolve". If the gateway has a lookup, such jobs are pending until it
+can tell.`)
 }
 
 func (p *program) batchActCommand(a desk.BatchAction, op *remote.BatchAct, short, long string) *cobra.Command {
@@ -50,8 +51,8 @@ func (p *program) batchActCommand(a desk.BatchAction, op *remote.BatchAct, short
 		Use: a.Verb + " NAME --why TEXT [-g GATEWAY]...", Short: short,
 		Long: long + `
 
-It says how many jobs and asks on a terminal; off one it only says so, unless --yes. Interrupted, it can be run
-again. Who did it, when and why stands in "dlq history".`,
+It shows the number of jobs and asks on a terminal; elsewhere it is a dry run, unless --yes. If interrupted,
+it can be run again. "dlq history" shows who did it, when and why.`,
 		Example: "  dispatcher batch " + a.Verb + ` 2026-11 --why "wrong file, ticket 4711" --yes`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchAct(cmd.Context(), args[0], f, a, op) },

@@ -16,13 +16,14 @@ import (
 func batchApproveCommand(p *program) *cobra.Command {
 	f := &batchActFlags{}
 	cmd := &cobra.Command{
-		Use: "approve NAME --why TEXT --server URL [-g GATEWAY]...", Short: "Let a batch go on that awaits an approval",
-		Long: `Approve lets a batch go on whose sum is above what goes without an approval (approval.batch_over): its jobs wait for room, in
-the order of the file. It shows how much the batch is, its largest jobs, who brought it in, and how much of it was in a batch before,
-and asks. Only what was shown is approved: jobs that come to the batch later wait again.
+		Use: "approve NAME --why TEXT --server URL [-g GATEWAY]...", Short: "Release a batch that awaits an approval",
+		Long: `Approve releases a batch whose sum is above approval.batch_over: its jobs then wait for room, in file order.
+It shows the batch's sum, its largest jobs, who enqueued it, and how much of it was also in an earlier
+batch, and asks. Only what was shown is approved: jobs added later wait again.
 
-Nobody may approve a batch that they brought in. So it goes through a dispatcher (--server), with a token that has a name and the
-role approver: with Redis's password alone, anybody could type any name. "batch reject" gives the batch up.`,
+You can't approve a batch that you enqueued. So this goes through a dispatcher (--server), with a named
+token and the role approver: with Redis's password alone, anybody could type any name. "batch reject"
+rejects the batch.`,
 		Example: `  dispatcher batch approve 2026-11 --why "compared with the ledger" --server https://dispatcher.example:8080`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchApprove(cmd.Context(), args[0], f) },
@@ -34,9 +35,10 @@ role approver: with Redis's password alone, anybody could type any name. "batch 
 }
 
 func batchRejectCommand(p *program) *cobra.Command {
-	return p.batchActCommand(desk.RejectBatch, remote.RejectBatch, "Give up a batch that awaits an approval",
-		`Reject parks the jobs of a batch that awaits an approval as cancelled, as batch cancel does: nothing more of it is sent. A batch that awaits none stays as it is.
-It is for approvers, who may not cancel other batches.`)
+	return p.batchActCommand(desk.RejectBatch, remote.RejectBatch, "Reject a batch that awaits an approval",
+		`Reject parks the jobs of a batch that awaits an approval as cancelled, like batch cancel: no further job is
+called. A batch that awaits no approval is not changed. It is for approvers, who may not cancel other
+batches.`)
 }
 
 func (p *program) batchApprove(ctx context.Context, name string, f *batchActFlags) error {

@@ -21,22 +21,22 @@ func batchListCommand(p *program) *cobra.Command {
 	f := &batchListFlags{}
 	cmd := &cobra.Command{
 		Use: "list [-g GATEWAY]...", Short: "List the batches, newest first, with their jobs and money",
-		Long: `List shows a row for each batch, summed over all gateways of the file, or over those named with -g. The newest
-comes first, by when its first job was accepted. It reads the books of the batches and no jobs: it takes as long for
-a thousand jobs as for ten million.
+		Long: `List shows a row for each batch, summed over all gateways of the file, or over those named with -g, newest
+first by the time of the first accepted job. It reads only the totals of the batches, so it is equally fast
+for a thousand jobs and for ten million.
 
-WAITING is the jobs that go by themselves, those that wait for room included. PERSON is those that a person
-has to decide about: unknown outcomes, refused and exhausted. WHERE has all that are not done, by what they
-wait for. A batch is over when each of its jobs is done or discarded. An hour after all of its records have
-gone ("dedupe" in the configuration), it is no longer listed.`,
+WAITING counts the jobs that will be called automatically, including those that wait for room. PERSON counts
+those that a person has to decide about: unknown outcomes, refused and exhausted. WHERE has all jobs that
+are not done, by what they wait for. A batch is over when each of its jobs is done or discarded. An hour
+after all its records have expired ("dedupe" in the configuration), it is no longer listed.`,
 		Example: "  dispatcher batch list\n  dispatcher batch list --active -g stripe\n  dispatcher batch list --limit 100 -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.batchList(cmd, f) },
 	}
 	gatewaysFlag(cmd, &f.gateways, "only jobs at this `GATEWAY`; repeatable (default: all of the file)")
 	cmd.Flags().IntVar(&f.Limit, "limit", 0, "at most `N` batches (default: all)")
-	cmd.Flags().StringVar(&f.After, "after", "", "only batches behind this `CURSOR`, as -o json and the end of a list show it: the next page")
-	cmd.Flags().BoolVar(&f.Active, "active", false, "only batches of which something is left: jobs that are not done or discarded, nor parked by a cancel of the batch")
+	cmd.Flags().StringVar(&f.After, "after", "", "only batches after this `CURSOR` from -o json or the end of a list: the next page")
+	cmd.Flags().BoolVar(&f.Active, "active", false, "only batches with jobs left: not done, discarded, or parked by a cancel of the batch")
 	return cmd
 }
 

@@ -16,8 +16,8 @@ import (
 func brakeCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "brake", Short: "Show and lift a gateway's brakes of money",
-		Long: `Brakes bound the money that a gateway's calls take in any window. They are in the file. Where no limit has room for
-the next job, the gateway waits until there is room.`,
+		Long: `Brakes bound the money that a gateway's calls move in any window. They are configured in the file. If no
+limit has room for the next job, the gateway waits until there is room.`,
 		Example: "  dispatcher brake show -g stripe\n  dispatcher brake lift -g stripe --for 2h --why \"month's end, agreed with finance\"",
 	}
 	cmd.AddCommand(brakeShow(p), brakeLift(p))
@@ -27,7 +27,7 @@ the next job, the gateway waits until there is room.`,
 func brakeShow(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
-		Use: "show [-g GATEWAY]...", Short: "Show what counts in each window, and what waits for room",
+		Use: "show [-g GATEWAY]...", Short: "Show the money in each window, and what waits for room",
 		Example: "  dispatcher brake show\n  dispatcher brake show -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,12 +52,12 @@ func brakeLift(p *program) *cobra.Command {
 	var of remote.LiftOf
 	var why string
 	cmd := &cobra.Command{
-		Use: "lift -g GATEWAY --for DURATION --why TEXT", Short: "Let calls go for a time that no limit of money has room for",
-		Long: `Lift keeps no call back for a limit of money, on every process at once, until the time is over. What is called meanwhile
-counts once the limits are in force again. What is above a single stays forbidden, and what was parked stays parked.
-Look first why the gateway waits: it may be a file that came twice.
+		Use: "lift -g GATEWAY --for DURATION --why TEXT", Short: "Suspend the limits of money for a time",
+		Long: `Lift suspends the limits of money, on every process at once, for the given time. Calls made meanwhile count
+once the limits are in force again. Calls above a "single" stay forbidden, and parked jobs stay parked.
+First find out why the gateway waits: a file may have been sent twice.
 
-With --lost, limits do not wait any more for what Redis has lost. Ask the gateway first how much was called.`,
+With --lost, limits no longer wait for amounts that Redis has lost. First ask the gateway how much was called.`,
 		Example: `  dispatcher brake lift -g stripe --for 2h --why "month's end, agreed with finance"
   dispatcher brake lift -g stripe --for 0 --why "through"
   dispatcher brake lift -g stripe --for 0 --lost --why "their console counts EUR 12000 today"`,
@@ -73,7 +73,7 @@ With --lost, limits do not wait any more for what Redis has lost. Ask the gatewa
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` whose brakes are lifted; repeatable")
 	cmd.Flags().StringVar(&of.For, "for", "", "for this `DURATION` from now on, at most 7d; 0: the limits are in force at once")
-	cmd.Flags().BoolVar(&of.Lost, "lost", false, "do not wait any more for what Redis has lost")
+	cmd.Flags().BoolVar(&of.Lost, "lost", false, "no longer wait for amounts that Redis has lost")
 	whyFlag(cmd, &why)
 	return cmd
 }

@@ -21,16 +21,16 @@ func callsCommand(p *program) *cobra.Command {
 	f := &callsFlags{}
 	cmd := &cobra.Command{
 		Use: "calls [-g GATEWAY]...", Short: "Count the calls of the last 24 hours by their answers",
-		Long: `Calls counts the calls that ended in each of the last 24 hours and in the present one, over all gateways of the file or
-those named with -g, by HTTP status and verdict. Every call counts, whatever became of its job; look-ups are no calls.
-With --by gateway there is a row for each gateway that was called, over all of these hours.
-For what the gateway said in words, see "dispatcher answers".`,
+		Long: `Calls counts the calls that ended in each of the last 24 hours and in the current one, over all gateways of
+the file or those named with -g, by HTTP status and verdict. Every call counts, whatever happened to its
+job; look-ups do not count. With --by gateway there is a row for each gateway that was called, over all of
+these hours. For the gateway's messages, see "dispatcher answers".`,
 		Example: "  dispatcher calls\n  dispatcher calls -g stripe --since 3h\n  dispatcher calls --by gateway -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.calls(cmd, f) },
 	}
 	gatewaysFlag(cmd, &f.gateways, "only calls of this `GATEWAY`; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.since, "since", "", "from the beginning of the hour of `TIME` on: 3h ago, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339 (default: all that is kept)")
+	cmd.Flags().StringVar(&f.since, "since", "", "from the start of the hour of `TIME`: 3h ago, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339 (default: all that is kept)")
 	cmd.Flags().StringVar(&f.by, "by", "", "a row for each `hour` or gateway (default: hour)")
 	return cmd
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func configCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at the configuration", Example: "  dispatcher config show -g stripe"}
+	cmd := &cobra.Command{Use: "config", Short: "Show the configuration", Example: "  dispatcher config show -g stripe"}
 	cmd.AddCommand(configShowCommand(p))
 	return cmd
 }
@@ -21,9 +21,10 @@ func configCommand(p *program) *cobra.Command {
 func configShowCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
-		Use: "show [-g GATEWAY]...", Short: "Print gateways with all keys that the files give them",
-		Long: `Show prints what the defaults, a gateway's template, its own keys and its line of a merchants file come to together. Keys that
-none of them has are left out: their defaults hold. Variables stand as they are, and secrets as <secret>.`,
+		Use: "show [-g GATEWAY]...", Short: "Print gateways with all their configured keys",
+		Long: `Show prints each gateway with the defaults, its template, its own keys and its line of a merchants file
+merged. Keys that none of them has are left out: their defaults apply. Variables are shown by name, and
+secrets as <secret>.`,
 		Example: "  dispatcher config show -g bike-world\n  dispatcher config show -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return p.showConfig(names) },

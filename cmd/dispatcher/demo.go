@@ -16,9 +16,9 @@ import (
 func demoCommand(p *program) *cobra.Command {
 	var picture string
 	cmd := &cobra.Command{
-		Use: "demo", Short: "Watch all of it on this machine, with nothing installed",
+		Use: "demo", Short: "Watch the whole system on this machine, with nothing installed",
 		Long: `Demo plays the whole system in one process, in about half a minute: an embedded Redis, a strict provider that
-allows 100 calls a second, a sample billing file, and two workers. It needs no configuration, no network, and keeps nothing.
+allows 100 calls a second, a sample billing file, and two workers. It needs no configuration and no network, and stores nothing.
 It ends with a summary that checks its own totals: exit code 1 if they don't add up.`,
 		Example: "  dispatcher demo\n  dispatcher demo -o json\n  dispatcher demo --picture limit.svg",
 		Args:    cobra.NoArgs,

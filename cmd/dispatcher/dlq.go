@@ -14,24 +14,22 @@ import (
 
 const dlqLong = `Dlq shows the parked jobs, and settles them.
 
-list, show, stats, export and history only look. Three commands act: replay takes jobs in again
-through admission, discard takes them out for good, and resolve settles those that may have been
-charged, or has the gateway asked about them. They say how many jobs and how much money they would
-touch, and ask on a terminal. Elsewhere they are a dry run, unless --yes is given. Each act is written
-down, for history.
+list, show, stats, export and history change nothing. Three commands act: replay sends jobs through
+admission again, discard removes them for good, and resolve settles those that may have been charged, or
+asks the gateway about them. They show how many jobs and how much money they affect, and ask on a terminal.
+Elsewhere they are a dry run, unless --yes is given. Each act is recorded for history.
 
-All but show and history choose jobs by the same flags; with several, a job must meet them all.
-Without any, every parked job of every gateway is meant. Jobs come gateway by gateway in the file's
-order, and within a gateway oldest first; --limit counts in that order.
+All but show and history select jobs by the same flags; with several, a job must match all of them. Without
+any, they select every parked job of every gateway. Jobs are ordered by gateway as in the file, and within a
+gateway oldest first; --limit counts in that order.
 
-Reasons: unknown_outcome (it may have been charged), refused (the gateway said no), exhausted
-(attempts used up), unreadable (not a job), expired (its time passed before it was sent), cancelled
-(its batch was), paused (its batch is), rejected (there is no room at admission yet: text says that
-such a job is waiting for room).`
+Reasons: unknown_outcome (it may have been charged), refused (the gateway refused it), exhausted (attempts
+used up), unreadable (not a job), expired (its time passed before it was called), cancelled (its batch was),
+paused (its batch is), rejected (no room at admission yet: text output says "waiting for room").`
 
 func dlqCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "dlq", Short: "Look through parked jobs; replay, discard or resolve them", Long: dlqLong,
+		Use: "dlq", Short: "Show, replay, discard and resolve parked jobs", Long: dlqLong,
 		Example: "  dispatcher dlq stats\n  dispatcher dlq list --reason refused --since 24h\n  dispatcher dlq replay -g stripe --reason refused --match 'HTTP 402'",
 	}
 	cmd.AddCommand(dlqListCommand(p), dlqShowCommand(p), dlqStatsCommand(p), dlqReplayCommand(p), dlqDiscardCommand(p),

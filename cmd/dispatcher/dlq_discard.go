@@ -9,22 +9,22 @@ import (
 
 func dlqDiscardCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "discard --why REASON [flags]", Short: "Take parked jobs out for good, keeping their records",
-		Long: `Discard takes the chosen jobs out for good. Their payloads and what the gateway said of them are deleted at
-once. What is left of their records stays for the gateway's dedupe time: until then their ids are known, and not
-accepted again. What they came to stays in the sums of their batches.
+		Use: "discard --why REASON [flags]", Short: "Remove parked jobs for good, keeping their records",
+		Long: `Discard removes the selected jobs for good. Their payloads and errors are deleted at once. The rest of their
+records is kept for the gateway's dedupe time: until then their ids are known, and not accepted again. They
+still count in the sums of their batches.
 
-Jobs that may have been charged are held back: look them up at the gateway, then settle them with "dlq resolve".
---may-be-charged discards them all the same; after that, nobody but you can know what became of their money.
+Jobs that may have been charged are skipped: look them up at the gateway, then settle them with "dlq
+resolve". --may-be-charged discards them anyway; Spillway then keeps no trace of whether they were charged.
 
-A job that is named with --id may also wait for its call: queued, scheduled or waiting for another attempt. It is
-taken out of the queue and discarded in one step. One in flight is not: its call can't be taken back.`,
+A job named with --id may also be waiting for its call: queued, scheduled or in back-off. It is removed from
+the queue and discarded in one step. A job in flight is not discarded, because its call can't be undone.`,
 		Example: "  dispatcher dlq discard --reason expired --why 'too late to bill'\n  dispatcher dlq discard --id inv-1042 --why 'cancelled by the customer' --yes",
 		Args:    noArgs,
 	}
 	f := clearingFlags(cmd)
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
-	cmd.Flags().BoolVar(&f.mayBeCharged, "may-be-charged", false, "also jobs that may have been charged: nobody will settle them")
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
+	cmd.Flags().BoolVar(&f.mayBeCharged, "may-be-charged", false, "also discard jobs that may have been charged: they are then never settled")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.needWhy("discard"); err != nil {
 			return err

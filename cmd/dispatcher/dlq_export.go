@@ -17,18 +17,18 @@ import (
 func dlqExportCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export [flags]", Short: "Write parked jobs as a billing file that enqueue reads",
-		Long: `Export writes the parked jobs to standard output as NDJSON, which "enqueue -f" reads as it is. They stay
-parked; enqueued on this Redis again, they are duplicates. The lines hold the payloads: they may hold
-personal data.
+		Long: `Export writes the parked jobs to standard output as NDJSON, which "enqueue -f" reads. They stay parked;
+enqueued on this Redis again, they are duplicates. The lines contain the payloads, which may hold personal
+data.
 
-Where the configuration has encryption, the payloads are written as they are stored: sealed. Only an enqueue with the
-keys can read such lines, each for its own job and gateway. --plain opens them.`,
+With encryption in the configuration, the payloads are written sealed. Only an enqueue with the keys can
+read such lines, each for its own job and gateway. --plain opens them.`,
 		Example: "  dispatcher dlq export -g stripe --reason refused > refused.ndjson\n  dispatcher dlq export --batch 2026-11 | enqueue -f - -c elsewhere.yaml",
 		Args:    noArgs,
 	}
 	f := filterFlags(cmd)
 	f.afterFlag(cmd)
-	cmd.Flags().BoolVar(&p.payloads, "plain", false, "write sealed payloads as they were before they were sealed: needs the keys")
+	cmd.Flags().BoolVar(&p.payloads, "plain", false, "write sealed payloads in plain: needs the keys")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.dlqExport(cmd.Context(), f) }
 	return cmd
 }

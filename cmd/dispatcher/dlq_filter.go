@@ -30,10 +30,10 @@ func filterFlags(cmd *cobra.Command) *dlqFilter {
 	fs.StringArrayVar(&f.reasons, "reason", nil, "only jobs parked for this `REASON`; repeatable (default: all)")
 	fs.StringVar(&f.batch, "batch", "", "only jobs of the batch `NAME`")
 	fs.StringVar(&f.lane, "lane", "", "only jobs of the lane `LANE`")
-	fs.StringVar(&f.route, "route", "", "only jobs that take the route `NAME`")
+	fs.StringVar(&f.route, "route", "", "only jobs of the route `NAME`")
 	fs.StringVar(&f.since, "since", "", "only jobs parked at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only jobs parked before `TIME`")
-	fs.StringArrayVar(&f.ids, "id", nil, "only the job of this `ID`; repeatable")
+	fs.StringArrayVar(&f.ids, "id", nil, "only the job with this `ID`; repeatable")
 	fs.StringVar(&f.match, "match", "", "only jobs whose error matches `REGEX`")
 	fs.IntVar(&f.limit, "limit", 0, "at most `N` jobs, oldest first (default: all)")
 	return f
@@ -72,5 +72,5 @@ func emptyFlag(name string) error {
 
 // afterFlag declares --after for what shows jobs.
 func (f *dlqFilter) afterFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.after, "after", "", "only jobs behind this `CURSOR`, as -o json and the end of a list show it: the next page")
+	cmd.Flags().StringVar(&f.after, "after", "", "only jobs after this `CURSOR` from -o json or the end of a list: the next page")
 }

@@ -25,11 +25,11 @@ func dlqHistoryCommand(p *program) *cobra.Command {
 	f := &historyFlags{}
 	cmd := &cobra.Command{
 		Use: "history [flags]", Short: "Show who did what to dead letters and gateways, when and why",
-		Long: `History lists what people did to jobs (replay, discard, resolve, replace, park) and to the gateway itself
-(pause, resume, limits, rename): who, when, why, which flags chose the jobs, how many there were and how much
-money. It goes gateway by gateway in the file's order, and within a gateway oldest first. The gateways that were
-forgotten come at the end. Nothing is ever trimmed from it. An act without an end is under way or was killed: the
-count of its jobs is right all the same, and their money may be a second behind.`,
+		Long: `History lists what people did to jobs (replay, discard, resolve, replace, park) and to gateways (pause,
+resume, limits, rename): who, when, why, the flags that selected the jobs, how many there were and how much
+money. It is ordered by gateway as in the file, and within a gateway oldest first. Forgotten gateways come
+last. The trail is never trimmed. An act without an end is still running or was killed: the count of its
+jobs is still right, and their money may be a second behind.`,
 		Example: "  dispatcher dlq history -g stripe\n  dispatcher dlq history --since 30d -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.dlqHistory(cmd.Context(), f) },
@@ -37,8 +37,8 @@ count of its jobs is right all the same, and their money may be a second behind.
 	f.cmd = cmd
 	gatewaysFlag(cmd, &f.gateways, "only what was done at this `GATEWAY`; repeatable (default: all of the file)")
 	fs := cmd.Flags()
-	fs.StringVar(&f.since, "since", "", "only what was begun at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
-	fs.StringVar(&f.until, "until", "", "only what was begun before `TIME`")
+	fs.StringVar(&f.since, "since", "", "only acts started at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
+	fs.StringVar(&f.until, "until", "", "only acts started before `TIME`")
 	fs.IntVar(&f.limit, "limit", 0, "at most `N` acts, oldest first (default: all)")
 	return cmd
 }

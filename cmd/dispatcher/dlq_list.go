@@ -21,22 +21,22 @@ func dlqListCommand(p *program) *cobra.Command {
 	var payload bool
 	cmd := &cobra.Command{
 		Use: "list [flags]", Short: "List parked jobs",
-		Long: `List shows parked jobs. On a terminal what needs a person comes first, each reason oldest first:
+		Long: `List shows parked jobs. On a terminal the reasons that need a person come first, each oldest first:
 ` + strings.Join(job.Texts(job.DeadReasons()), ", ") + `.
-Jobs that wait for room at admission go in by themselves: they are counted, and listed with --reason rejected.
+Jobs that wait for room at admission are only counted there; --reason rejected lists them.
 In JSON and in a pipe all are listed, oldest first.
 
-Page through them with --limit and --after: each job's cursor is its place in the order, and does not move while other jobs come
+Page through them with --limit and --after: each job's cursor is its position, which does not change while other jobs come
 and go.
 
 Every filter but --match is answered from an index. --match reads the errors of all jobs that the other
-flags choose, until it has found enough: name a reason, a batch or a time to make that few.`,
+flags select, until it has found enough: give a reason, a batch or a time to make them few.`,
 		Example: "  dispatcher dlq list -g stripe --reason refused\n  dispatcher dlq list --since 2d --match 'HTTP 5..' -o json\n  dispatcher dlq list --limit 50 --after stripe/1763742851000001",
 		Args:    noArgs,
 	}
 	f := filterFlags(cmd)
 	f.afterFlag(cmd)
-	cmd.Flags().BoolVar(&payload, "payload", false, "show the payloads too: they may hold personal data")
+	cmd.Flags().BoolVar(&payload, "payload", false, "also show the payloads, which may hold personal data")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return p.dlqList(cmd.Context(), f, payload) }
 	return cmd
 }

@@ -19,9 +19,9 @@ type paceFlags struct {
 func pacingFlags(cmd *cobra.Command) *paceFlags {
 	f := &paceFlags{cmd: cmd}
 	fs := cmd.Flags()
-	fs.StringVar(&f.rate, "rate", "", "let jobs into the queue no faster than `LIMIT`, spread evenly: 50/s, 3000/m (default: as admission has room)")
-	fs.StringVar(&f.share, "share", "", "let jobs in no faster than `PERCENT` of the gateway's limits as they are now: 20%")
-	fs.StringVar(&f.priority, "priority", "", "give the jobs the class `CLASS` of their gateways, for good (default: each keeps its own)")
+	fs.StringVar(&f.rate, "rate", "", "enqueue jobs no faster than `LIMIT`, spread evenly: 50/s, 3000/m (default: as admission has room)")
+	fs.StringVar(&f.share, "share", "", "enqueue jobs no faster than `PERCENT` of the gateway's current limits: 20%")
+	fs.StringVar(&f.priority, "priority", "", "change the jobs' class to `CLASS`, permanently (default: each keeps its own)")
 	fs.IntVar(&f.canary, "canary", 0, "send `N` jobs of each gateway first, and stop if one of them fails")
 	return f
 }

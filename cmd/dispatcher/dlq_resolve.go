@@ -17,28 +17,28 @@ type resolveFlags struct {
 
 func dlqResolveCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "resolve --done|--not-done|--ask --why REASON [flags]", Short: "Settle jobs that may have been charged, or have the gateway asked",
-		Long: `Resolve settles parked jobs in doubt, once a person has looked them up at the gateway: those of unknown_outcome,
-and those parked for any other reason of which an earlier call may have charged. Without --reason and --id it means
-all of these; other jobs that are named are held back.
+		Use: "resolve --done|--not-done|--ask --why REASON [flags]", Short: "Settle jobs that may have been charged, or ask the gateway",
+		Long: `Resolve settles parked jobs in doubt, after a person has looked them up at the gateway: those of
+unknown_outcome, and those parked for any other reason if an earlier call may have charged. Without --reason
+and --id it selects all of these; other jobs are skipped.
 
---done: they were charged, and are done; --reference keeps the gateway's own name for the payment of one job.
---not-done: they were not, and go in again through admission, with a new generation of their idempotency key. One
-whose time has passed is not called any more: it stays, parked as expired, and can be discarded.
---ask: the gateway is asked now, if the file has a lookup for it, and nobody looks them up. They are pending then, and
-settle themselves as soon as the gateway can tell; after the last look-up of its schedule they are parked again.
---why may be left out.
+--done: they were charged, and become done; --reference stores the gateway's own reference for one job.
+--not-done: they were not charged, and go through admission again with the next generation of their idempotency
+key. A job whose time has passed is not called: it stays parked as expired, and can be discarded.
+--ask: Spillway looks them up now, if the file has a lookup for the gateway. They are pending then, and are
+settled as soon as the gateway can tell; after the last look-up of the schedule they are parked again.
+--why is optional here.
 
-Who settled a job, when and why stands in "dispatcher job", and in "dispatcher batch NAME --export".`,
+"dispatcher job" and "dispatcher batch NAME --export" show who settled a job, when and why.`,
 		Example: "  dispatcher dlq resolve --done --id inv-1042 --reference ch_3K --why 'in the settlement file'\n  dispatcher dlq resolve --not-done -g adyen --since 2d --why 'not in the settlement file'\n  dispatcher dlq resolve --ask --batch 2026-11",
 		Args:    noArgs,
 	}
 	f := &resolveFlags{clearFlags: clearingFlags(cmd)}
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required, but for --ask")
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required, except with --ask")
 	cmd.Flags().BoolVar(&f.done, "done", false, "they were charged")
 	cmd.Flags().BoolVar(&f.notDone, "not-done", false, "they were not charged")
-	cmd.Flags().BoolVar(&f.ask, "ask", false, "have the gateway asked now")
-	cmd.Flags().StringVar(&f.reference, "reference", "", "the gateway's own `NAME` for the payment, with --done and one --id")
+	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask the gateway now")
+	cmd.Flags().StringVar(&f.reference, "reference", "", "the gateway's own reference, as `NAME`, with --done and one --id")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(); err != nil {
 			return err

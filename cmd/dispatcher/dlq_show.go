@@ -17,7 +17,7 @@ func dlqShowCommand(p *program) *cobra.Command {
 	var names []string
 	var payload bool
 	cmd := &cobra.Command{
-		Use: "show ID [-g GATEWAY]", Short: "Show one parked job whole, and what a replay would do with it",
+		Use: "show ID [-g GATEWAY]", Short: "Show one parked job in full, and what a replay would do with it",
 		Example: "  dispatcher dlq show inv-1042\n  dispatcher dlq show inv-1042 -g stripe --payload -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -25,7 +25,7 @@ func dlqShowCommand(p *program) *cobra.Command {
 		},
 	}
 	gatewaysFlag(cmd, &names, "look in this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().BoolVar(&payload, "payload", false, "show the payload too: it may hold personal data")
+	cmd.Flags().BoolVar(&payload, "payload", false, "also show the payload, which may hold personal data")
 	return cmd
 }
 

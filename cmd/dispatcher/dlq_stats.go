@@ -17,12 +17,13 @@ func dlqStatsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "stats [flags]", Short: "Count parked jobs and their money by gateway and reason",
 		Long: `Stats counts the parked jobs by gateway and reason, with the oldest of each and the sums of money by
-currency, where the gateway's amount says where a payload has them; and each gateway's total. What needs a person
-comes first. Jobs that wait for room go in by themselves: they come last, and are not in the total of the text.
+currency, if the gateway has "amount" configured; and each gateway's total. Reasons that need a person come
+first. Jobs that wait for room are admitted automatically: they come last, and are not in the total of the
+text output.
 
-Without --id, --match and --limit it answers from counters, however many jobs there are; the money is what
-the payloads said when the jobs came in, and one of more than 18 digits counts as no amount. Only money
-between two times asks for a look at each job.`,
+Without --id, --match and --limit it answers from counters, however many jobs there are. The money is that
+of the payloads when the jobs were accepted; an amount of more than 18 digits counts as none. Only money
+between two times requires reading each job.`,
 		Example: "  dispatcher dlq stats\n  dispatcher dlq stats -g stripe --batch 2026-11 -o json",
 		Args:    noArgs,
 	}

@@ -21,18 +21,18 @@ import (
 func doctorCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
-		Use: "doctor [-g GATEWAY]...", Short: "Check Redis, the configuration and the way to the gateways",
-		Long: `Doctor looks at Redis (version, persistence, eviction, memory, replicas, clock, latency), at settings
-that are allowed but unwise, at whether each gateway can be reached, and at what waits for a person. It changes
-nothing and makes no call: it opens a connection to each gateway, with its TLS handshake, and closes it.
+		Use: "doctor [-g GATEWAY]...", Short: "Check Redis, the configuration and the connections to the gateways",
+		Long: `Doctor checks Redis (version, persistence, eviction, memory, replicas, clock, latency), settings that are
+allowed but risky, whether each gateway can be reached, and which jobs wait for a person. It changes nothing
+and makes no call: it opens a connection to each gateway, with its TLS handshake, and closes it.
 
-Each line says ok, warn or fail; what is wrong is followed by what to do. The exit code is 1 when something fails, 5
+Each line says ok, warn or fail; faults are followed by what to do. The exit code is 1 when something fails, 5
 when Redis is away (all other checks still run), and 0 with warnings only.`,
 		Example: "  dispatcher doctor\n  dispatcher doctor -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd.Context(), names) },
 	}
-	gatewaysFlag(cmd, &names, "look at this `GATEWAY` only; repeatable (default: all of the file)")
+	gatewaysFlag(cmd, &names, "check this `GATEWAY` only; repeatable (default: all of the file)")
 	return cmd
 }
 

@@ -29,14 +29,15 @@ const (
 func exportCommand(p *program) *cobra.Command {
 	f := &exportJobsFlags{}
 	cmd := &cobra.Command{
-		Use: "export [flags]", Short: "Write what became of every job, for finance",
-		Long: `Export writes a line for each job that has a record, with its state, amount, currency, reference and times, and with
-who settled it and why: jobs of every batch, and of none. A record is kept until the job has been over for "dedupe".
+		Use: "export [flags]", Short: "Write the result of every job, for finance",
+		Long: `Export writes a line for each job that has a record, with its state, amount, currency, reference and times,
+and who settled it and why, whether or not the job has a batch. A record is kept for "dedupe" after the
+job's end.
 
-It goes through the keys of Redis in short steps while others work, so the lines are in no order: not in that of the
-file, and not in that of time. Each job comes once, as it stood when it was read; a job that comes in meanwhile may be
-left out. --batch NAME writes the jobs of one batch in the order of the file, as "dispatcher batch NAME --export" does,
-which is quicker. For a billing file of parked jobs there is "dispatcher dlq export".
+It reads the keys of Redis in short steps during normal operation, so the lines are in no particular order.
+Each job appears once, in its state when it was read; jobs accepted meanwhile may be left out. --batch NAME
+writes the jobs of one batch in file order, as "dispatcher batch NAME --export" does, which is faster. For a
+billing file of parked jobs, use "dispatcher dlq export".
 ` + exportedHelp,
 		Example: "  dispatcher export -g stripe --format csv > stripe.csv\n  dispatcher export --time finished --since 2026-11-01 --until 2026-12-01 --state done --format csv\n" +
 			"  dispatcher export --state parked --fields payload.customer -o json",
@@ -48,7 +49,7 @@ which is quicker. For a billing file of parked jobs there is "dispatcher dlq exp
 	fs.StringArrayVar(&f.states, "state", nil, "only jobs in this `STATE`: scheduled, queued, in_flight, retrying, pending, done, parked or discarded; repeatable (default: all)")
 	fs.StringVar(&f.since, "since", "", "only jobs accepted at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
 	fs.StringVar(&f.until, "until", "", "only jobs accepted before `TIME`")
-	cli.Choice(cmd, &f.times, "time", "which time --since and --until mean: when the job was accepted, or when it was done or discarded", timesAccepted, timesFinished)
+	cli.Choice(cmd, &f.times, "time", "the time that --since and --until compare: when the job was accepted, or when it was done or discarded", timesAccepted, timesFinished)
 	fs.StringVar(&f.batch, "batch", "", "the jobs of the batch `NAME`, in the order of the file")
 	f.out.declare(cmd)
 	return cmd

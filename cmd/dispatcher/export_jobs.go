@@ -27,17 +27,17 @@ const (
 
 // exportedHelp is what the help of each export says of fields and formats.
 const exportedHelp = `
-Amounts are in minor units. The column amount_major of --format csv has them in units of the currency, as ISO
-4217 divides them. A text that a spreadsheet would take for a formula has a ' before it.
+Amounts are in minor units. The column amount_major of --format csv has them in units of the currency, as
+defined by ISO 4217. Text that a spreadsheet would take for a formula gets a ' before it.
 
---fields adds fields of the payload. Only jobs that are neither done nor discarded have a payload: when a job is over
-its payload is deleted, and its fields are empty. Amount, currency and reference stay. To have more of a job
-that is done, put it into the id, or keep the billing file and match it by id. Sealed payloads need the keys
-of the configuration. The fields may hold personal data.`
+--fields adds fields of the payload. Only jobs that are neither done nor discarded have a payload: it is
+deleted when the job finishes, and its fields are then empty. Amount, currency and reference are kept. For
+more data of a done job, put it into the id, or keep the billing file and match it by id. Sealed payloads
+need the keys of the configuration. The fields may hold personal data.`
 
 func (f *exportFlags) declare(cmd *cobra.Command) {
 	cli.Choice(cmd, &f.format, "format", "write `csv|ndjson`, CSV with a header (default: a table, and NDJSON with -o json)", "", formatCSV, formatNDJSON)
-	cmd.Flags().StringSliceVar(&f.fields, "fields", nil, "add `FIELDS` of the payload, with commas between: payload.customer,payload.invoice.number")
+	cmd.Flags().StringSliceVar(&f.fields, "fields", nil, "add `FIELDS` of the payload, separated by commas: payload.customer,payload.invoice.number")
 }
 
 // check refuses flags that contradict one another, and asks for keys where payloads are read.

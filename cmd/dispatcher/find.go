@@ -18,13 +18,14 @@ type findFlags struct {
 func findCommand(p *program) *cobra.Command {
 	f := &findFlags{}
 	cmd := &cobra.Command{
-		Use: "find [BEGINNING-OF-ID] [--field payload.FIELD=VALUE]...", Short: "Find jobs by the beginning of their ids, or by fields of their payloads",
-		Long: `Find lists the jobs whose ids begin as said and whose payloads have all fields that are named. A field is a text, a number as it is
-written in the payload, true or false, and must be equal. Only jobs that are neither done nor discarded have a payload: those that are
-over are found by id alone. Sealed payloads need the keys of the configuration.
+		Use: "find [BEGINNING-OF-ID] [--field payload.FIELD=VALUE]...", Short: "Find jobs by the prefix of their ids, or by fields of their payloads",
+		Long: `Find lists the jobs whose ids begin with the given text and whose payloads have all the given fields. A
+field is a string, a number as written in the payload, true or false, and must be equal. Only jobs that are
+neither done nor discarded have a payload: finished jobs are found by id only. Sealed payloads need the keys
+of the configuration.
 
-Redis has no order of ids, so find goes through all of its keys, some hundred thousand a second, and some ten thousand payloads
-a second. It shows no payload.`,
+Redis does not sort ids, so find reads all keys, some hundred thousand a second, and some ten thousand
+payloads a second. It does not show payloads.`,
 		Example: "  dispatcher find inv-2026-11\n  dispatcher find --field payload.customer=cus_1042 -g stripe\n  dispatcher find inv- --field payload.address.city=Bonn --limit 10 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

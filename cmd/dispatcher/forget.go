@@ -23,25 +23,25 @@ type forgetFlags struct {
 func forgetCommand(p *program) *cobra.Command {
 	f := &forgetFlags{}
 	cmd := &cobra.Command{
-		Use: "forget --id ID|--batch NAME|--older-than TIME --why TEXT [-g GATEWAY]...", Short: "Erase payload, error and reference of jobs that are over",
-		Long: `Forget erases what is known of people from jobs that are done or discarded: payload, error, reference and the
-digest of the payload, in their records, and the reference in the outcomes that are kept. The id stays known, so that
-the job can't go in twice; amounts, sums, counts, times and the trail stay. It can't be undone.
+		Use: "forget --id ID|--batch NAME|--older-than TIME --why TEXT [-g GATEWAY]...", Short: "Erase payload, error and reference of finished jobs",
+		Long: `Forget erases personal data from jobs that are done or discarded: payload, error, reference and the digest
+of the payload in their records, and the reference in the stored outcomes. The id stays known, so that the
+job can't be enqueued again; amounts, sums, counts, times and the trail are kept. It can't be undone.
 
-A job that is not over is never forgotten, since it is called with its payload. Discard what is parked first.
-It says how many jobs and asks on a terminal; off one it only says so, unless --yes. Interrupted, it can be run
-again. Redis keeps what was erased in its append-only file until that is rewritten, and backups keep it as long as
-they are kept: see docs/security.md, Forgetting.`,
+A job that is not finished is never forgotten, because its payload is still needed. Discard parked jobs
+first. It shows how many jobs it affects and asks on a terminal; elsewhere it is a dry run, unless --yes. If
+interrupted, it can be run again. Redis keeps erased data in its append-only file until that is rewritten,
+and backups keep it: see docs/security.md, Forgetting.`,
 		Example: "  dispatcher forget --id inv-1042 --why \"erasure request, ticket 4711\" --yes\n  dispatcher forget --older-than 30d --why \"monthly erasure\" --yes",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.forget(cmd.Context(), f) },
 	}
 	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.ids, "id", nil, "the job of this `ID`; repeatable")
+	fs.StringArrayVar(&f.ids, "id", nil, "the job with this `ID`; repeatable")
 	fs.StringVar(&f.batch, "batch", "", "jobs of the batch `NAME`")
-	fs.StringVar(&f.olderThan, "older-than", "", "jobs that have been over for so long: `TIME` is 30d, or 24h")
-	fs.StringVar(&f.why, "why", "", "the `REASON`, written down; required")
+	fs.StringVar(&f.olderThan, "older-than", "", "jobs that finished at least this long ago: `TIME` is 30d, or 24h")
+	fs.StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
 	consentFlags(cmd, &f.consent)
 	return cmd
 }

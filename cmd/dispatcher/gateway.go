@@ -14,8 +14,9 @@ import (
 func gatewayCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gateway", Short: "List, rename or forget the gateways that Redis knows",
-		Long: `Gateway is about the gateways that Redis knows, whether or not the file has them. A gateway's jobs, ids and books belong to
-its name: with another name in the file nobody calls what waits under the old one, and nobody knows its ids.`,
+		Long: `Gateway manages the gateways that Redis knows, whether or not they are in the file. A gateway's jobs, ids
+and totals belong to its name: if the name in the file changes, jobs under the old name are not called, and
+their ids are unknown to the new one.`,
 		Example: "  dispatcher gateway list\n  dispatcher gateway rename up stripe-eu --why 'one name for all of the EU'",
 		Args:    noArgs,
 	}
@@ -26,9 +27,9 @@ its name: with another name in the file nobody calls what waits under the old on
 func gatewayListCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List all gateways that the file has or that ever had jobs",
-		Long: `List shows each gateway that the file has, and each that ever had a job: how many jobs wait and are parked, what is known of their
-money, how many are done, and when a dispatcher that serves it last gave a sign of life. The money of jobs that wait is known
-where they have a batch.`,
+		Long: `List shows each gateway in the file, and each that ever had a job: how many jobs wait and are parked, their
+money, how many are done, and the last sign of life of a dispatcher that serves it. The money of waiting
+jobs is known only if they have a batch.`,
 		Example: "  dispatcher gateway list\n  dispatcher gateway list -o json",
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.gatewayList(cmd.Context()) },

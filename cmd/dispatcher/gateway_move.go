@@ -18,24 +18,26 @@ type moveFlags struct {
 }
 
 func (f *moveFlags) declare(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
 	consentFlags(cmd, &f.consent)
 }
 
 func gatewayRenameCommand(p *program) *cobra.Command {
 	f := &moveFlags{}
 	cmd := &cobra.Command{
-		Use: "rename OLD NEW --why TEXT", Short: "Give all that a gateway has in Redis the name that the file has now",
-		Long: `Rename gives all that OLD has in Redis the name NEW: its jobs with their ids, its batches, books, limits set live, and its
-trail. NEW must be in the file and have had no job yet; OLD must not be in the file. What was known of ids stays
-known, and idempotency keys stay as they are: they are made of the job's id, behind request.key.prefix. Where NEW has another
-URL, method or prefix, it says how many jobs went out otherwise: they are parked as unknown_outcome, and not called.
+		Use: "rename OLD NEW --why TEXT", Short: "Move a gateway's data in Redis to its new name in the file",
+		Long: `Rename moves all data of OLD in Redis to the name NEW: its jobs with their ids, its batches, totals, live
+limits, and its trail. NEW must be in the file and have had no job yet; OLD must not be in the file. Ids
+stay known, and idempotency keys stay the same: they consist of the job's id after request.key.prefix. If
+NEW has another URL, method or prefix, it says how many jobs were called with the old ones: these are parked
+as unknown_outcome, and not called.
 
-Nobody may serve either gateway meanwhile: stop each run that does, and wait 15 s. No call may be under way. Until it is
-over no job goes in at either name. Killed anywhere, it goes on when it is run again. It can't be done in a Redis Cluster, nor
-with encrypted payloads: have both names in the file then, until the jobs of the old one are done.
+No dispatcher may serve either gateway meanwhile: stop each run that does, and wait 15 s. No call may be in
+flight. Until it has finished, neither name accepts jobs. If it is killed, run it again to continue. It is
+not possible in a Redis Cluster, or with encrypted payloads: then keep both names in the file until the jobs
+of the old one are done.
 
-It asks on a terminal; off one it only says what it would do, unless --yes. The entry is in "dlq history" of NEW.`,
+It asks on a terminal; elsewhere it is a dry run, unless --yes. The entry is in "dlq history" of NEW.`,
 		Example: "  dispatcher gateway rename up stripe-eu --why 'one name for all of the EU' --yes",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,13 +52,14 @@ It asks on a terminal; off one it only says what it would do, unless --yes. The 
 func gatewayForgetCommand(p *program) *cobra.Command {
 	f := &moveFlags{}
 	cmd := &cobra.Command{
-		Use: "forget NAME --why TEXT", Short: "Delete all that a gateway has in Redis",
-		Long: `Forget deletes all that NAME has in Redis: its jobs, whether they wait or are parked, their ids, batches, books and trail. It shows how many
-jobs there are and what is known of their money. NAME must not be in the file, and nobody may serve it. Jobs that may have been
-charged hold it back: they are to be settled first (dlq resolve). Nothing brings the rest back.
+		Use: "forget NAME --why TEXT", Short: "Delete all data of a gateway in Redis",
+		Long: `Forget deletes all data of NAME in Redis: its waiting and parked jobs, their ids, batches, totals and trail.
+It shows how many jobs there are and their money. NAME must not be in the file, and no dispatcher may serve
+it. It refuses while jobs may have been charged: settle those first (dlq resolve). The deletion can't be
+undone.
 
-It asks on a terminal; off one it only says what it would do, unless --yes. Who did it, when, why, and what there was stays in
-"dlq history". Killed anywhere, it goes on when it is run again.`,
+It asks on a terminal; elsewhere it is a dry run, unless --yes. "dlq history" keeps who did it, when, why,
+and what was deleted. If it is killed, run it again to continue.`,
 		Example: "  dispatcher gateway forget sandbox --why 'trial is over' --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

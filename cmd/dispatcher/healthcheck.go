@@ -22,9 +22,10 @@ func healthcheckCommand(p *program) *cobra.Command {
 	var ready bool
 	cmd := &cobra.Command{
 		Use: "healthcheck [--ready] [--listen ADDRESS]", Short: "Check that the dispatcher on this machine is alive, or ready",
-		Long: `Healthcheck asks the "dispatcher run" of this machine, or of this container, whether it is alive (/healthz), or with
---ready whether it can do its work (/readyz: Redis answers, its machine can call the gateways, and it is not stopping). It is the health check of a
-container whose image has no shell. Exit code 0: yes; 1: it answers no; 5: nobody answers.`,
+		Long: `Healthcheck probes the "dispatcher run" on this machine or in this container: whether it is alive
+(/healthz), or with --ready whether it can work (/readyz: Redis answers, its machine can call the gateways,
+and it is not stopping). It is the health check for a container image without a shell. Exit code 0: yes; 1:
+it answers no; 5: no answer.`,
 		Example: "  dispatcher healthcheck\n  dispatcher healthcheck --ready --listen 127.0.0.1:9401",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,7 +40,7 @@ container whose image has no shell. Exit code 0: yes; 1: it answers no; 5: nobod
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "", "the `ADDRESS` that run listens on (default: the file's)")
-	cmd.Flags().BoolVar(&ready, "ready", false, "also ask whether it can do its work")
+	cmd.Flags().BoolVar(&ready, "ready", false, "also check whether it can work")
 	return cmd
 }
 

@@ -24,7 +24,7 @@ func jobCommand(p *program) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.job(cmd.Context(), args[0], names, payload) },
 	}
 	gatewaysFlag(cmd, &names, "look in this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().BoolVar(&payload, "payload", false, "show the payload too: it may hold personal data")
+	cmd.Flags().BoolVar(&payload, "payload", false, "also show the payload, which may hold personal data")
 	return cmd
 }
 

@@ -17,14 +17,14 @@ import (
 func laneCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "lane", Short: "Show and change a gateway's lanes while it runs",
-		Long: `A lane is all jobs of a gateway with one key, such as a merchant's account. What is set for a lane is kept in Redis,
-holds on every process from the answer on, and wins over the file until it is reset. A lane needs no jobs for that.
-Name the jobs without a lane "".`,
+		Long: `A lane is all jobs of a gateway with one key, such as a merchant's account. Settings of a lane are stored in
+Redis, apply on every process once the command returns, and override the file until they are reset. The lane
+needs no jobs. Jobs without a lane are in the lane "".`,
 		Example: "  dispatcher lane list -g stripe --top 10\n  dispatcher lane set -g stripe acct_1 --limits 50/s --weight 5\n  dispatcher lane pause -g stripe acct_1",
 	}
 	cmd.AddCommand(laneListCommand(p), laneShowCommand(p), laneSet(p),
-		laneAct(p, "reset", "Let a lane have the limits, the weight and the cap of all lanes again", "Reset leaves a pause as it is: see lane resume.", remote.ResetLane),
-		laneAct(p, "pause", "Have the jobs of a lane wait", "Pause lets no process start a call for the lane. Its jobs wait in their order, and keep coming in; other lanes are called\nas before. Calls that were bound to a slot before, 100 ms ahead at most, are made.", remote.PauseLane),
+		laneAct(p, "reset", "Return a lane to the file's limits, weight and cap", "Reset does not end a pause: see lane resume.", remote.ResetLane),
+		laneAct(p, "pause", "Stop calling the jobs of a lane", "Pause stops all processes from starting calls for the lane. Its jobs wait in order, and new ones are accepted; other lanes are\nnot affected. Calls that already had a slot, at most 100 ms ahead, are still made.", remote.PauseLane),
 		laneAct(p, "resume", "Call the jobs of a paused lane again", "", remote.ResumeLane))
 	return cmd
 }
@@ -34,9 +34,9 @@ func laneSet(p *program) *cobra.Command {
 	var weight, most int64
 	var why string
 	cmd := &cobra.Command{
-		Use: "set -g GATEWAY LANE [--limits LIMIT,...] [--weight N] [--max-in-flight N]", Short: "Give a lane limits, a weight and a cap of its own, live",
-		Long: `Set replaces what all lanes have, for one lane, on every process from the answer on. What is not named stays as it is.
-Calls that were bound to a slot before, 100 ms ahead at most, are made, and count.`,
+		Use: "set -g GATEWAY LANE [--limits LIMIT,...] [--weight N] [--max-in-flight N]", Short: "Set limits, a weight and a cap of one lane, live",
+		Long: `Set overrides the file's settings for one lane, on every process once the command returns. Settings that are
+not given stay unchanged. Calls that already had a slot, at most 100 ms ahead, are still made, and count.`,
 		Example: "  dispatcher lane set -g stripe acct_1 --limits 50/s,2000/m\n  dispatcher lane set -g stripe acct_1 --weight 5 --max-in-flight 2",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,9 +67,9 @@ Calls that were bound to a slot before, 100 ms ahead at most, are made, and coun
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
-	cmd.Flags().StringSliceVar(&limits, "limits", nil, "the `LIMIT`s that hold for it, in every rolling window; repeatable")
-	cmd.Flags().Int64Var(&most, "max-in-flight", 0, "`N` calls of it may be under way at once, over all processes; 0: any number")
-	cmd.Flags().Int64Var(&weight, "weight", 0, "`N` calls beside one of a lane with the weight 1, while both have jobs; 1 to 1000")
+	cmd.Flags().StringSliceVar(&limits, "limits", nil, "the `LIMIT`s of the lane, in every rolling window; repeatable")
+	cmd.Flags().Int64Var(&most, "max-in-flight", 0, "at most `N` calls of it in flight, over all processes; 0: no cap")
+	cmd.Flags().Int64Var(&weight, "weight", 0, "`N` calls for each call of a lane with weight 1, while both have jobs; 1 to 1000")
 	whyFlag(cmd, &why)
 	return cmd
 }
@@ -121,11 +121,12 @@ func (p *program) showLane(v desk.LaneSettings) error {
 func routeCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "route", Short: "Pause and resume one route of a gateway",
-		Long: `A route is one way of calling a gateway, with limits of its own. A pause is kept in Redis and holds on every process from
-the answer on. It takes a gateway with lanes, or with a route that has limits: else all jobs stand in one line.`,
+		Long: `A route is one kind of request to a gateway, with its own limits. A pause is stored in Redis and applies on
+every process once the command returns. It requires lanes, or a route with limits: otherwise all jobs are in
+one line.`,
 		Example: "  dispatcher route pause -g stripe refund\n  dispatcher route resume -g stripe refund",
 	}
-	cmd.AddCommand(routeAct(p, "pause", "Have the jobs of a route wait", "Pause lets no process start a call on the route. Its jobs wait in their order, and keep coming in; other routes are called\nas before. Calls that were bound to a slot before, 100 ms ahead at most, are made.", remote.PauseRoute),
+	cmd.AddCommand(routeAct(p, "pause", "Stop calling the jobs of a route", "Pause stops all processes from starting calls on the route. Its jobs wait in order, and new ones are accepted; other routes\nare not affected. Calls that already had a slot, at most 100 ms ahead, are still made.", remote.PauseRoute),
 		routeAct(p, "resume", "Call the jobs of a paused route again", "", remote.ResumeRoute))
 	return cmd
 }

@@ -17,11 +17,12 @@ func laneListCommand(p *program) *cobra.Command {
 	var names []string
 	var q remote.LanesOf
 	cmd := &cobra.Command{
-		Use: "list -g GATEWAY", Short: "List the lanes with most jobs in the queue",
-		Long: `List shows the lanes of a gateway that have most jobs in the queue: how many wait and are under way, until when a lane is throttled as its
-limits have no permit or it alone is held, why it is held, the limits that hold for it, and its share. The share is how many calls a second it has, about, while all
-lanes with jobs want as many as they can have. Redis has no order of lanes by their jobs, so list looks at all lanes with jobs, 500 at a time, and at 200,000
-at the most. It says so if there are more.`,
+		Use: "list -g GATEWAY", Short: "List the lanes with the most jobs in the queue",
+		Long: `List shows the lanes of a gateway with the most queued jobs: how many wait and are in flight, until when a
+lane is throttled because its limits have no permit or it is held, why it is held, its limits, and its
+share. The share is its approximate number of calls a second while all lanes with jobs want as many as
+possible. Redis does not sort lanes by jobs, so list reads all lanes with jobs, 500 at a time, at most
+200,000. It says so if there are more.`,
 		Example: "  dispatcher lane list -g stripe\n  dispatcher lane list -g stripe --top 100 --throttled -o json",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,9 +39,9 @@ at the most. It says so if there are more.`,
 			})
 		},
 	}
-	gatewaysFlag(cmd, &names, "the `GATEWAY` whose lanes are meant; repeatable")
+	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lanes; repeatable")
 	cmd.Flags().IntVar(&q.Top, "top", 0, fmt.Sprintf("show `N` lanes (default: %d)", desk.LanesShown))
-	cmd.Flags().BoolVar(&q.Throttled, "throttled", false, "only lanes that may not be called before some moment")
+	cmd.Flags().BoolVar(&q.Throttled, "throttled", false, "only lanes that must wait before their next call")
 	return cmd
 }
 
@@ -93,8 +94,9 @@ func laneShowCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use: "show -g GATEWAY LANE", Short: "Show everything known of one lane",
-		Long: `Show says how many jobs of a lane wait, by class and route, which one is next, what it has used of its limits, and what its next
-job waits for. A lane without jobs that has used nothing looks like one that never was. Jobs without a lane share one with an empty name.`,
+		Long: `Show prints how many jobs of a lane wait, by class and route, which one is next, the use of its limits, and
+what its next job waits for. A lane without jobs and recent calls looks like one that never existed. Jobs
+without a lane share the lane with an empty name.`,
 		Example: "  dispatcher lane show -g stripe acct_1\n  dispatcher lane show -g stripe acct_1 -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -107,7 +109,7 @@ job waits for. A lane without jobs that has used nothing looks like one that nev
 			})
 		},
 	}
-	gatewaysFlag(cmd, &names, "the `GATEWAY` whose lane is meant; repeatable")
+	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
 	return cmd
 }
 

@@ -16,8 +16,8 @@ import (
 func limitCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "limit", Short: "Show and change a gateway's limits while it runs",
-		Long: `Limit changes the leak rate on every process within a second, and admission's with it where the file names
-no admission.limits. What is set is kept in Redis and wins over the file until it is reset.`,
+		Long: `Limit changes the leak rate on every process within a second, and also admission's if the file has no
+admission.limits. Live limits are stored in Redis and override the file until they are reset.`,
 		Example: "  dispatcher limit show -g stripe\n  dispatcher limit set -g stripe 50/s 2000/m\n  dispatcher limit reset -g stripe",
 	}
 	cmd.AddCommand(limitShow(p), limitSet(p), limitReset(p), limitForgive(p))
@@ -27,7 +27,7 @@ no admission.limits. What is set is kept in Redis and wins over the file until i
 func limitShow(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
-		Use: "show [-g GATEWAY]...", Short: "Show the limits that hold now",
+		Use: "show [-g GATEWAY]...", Short: "Show the limits in force",
 		Example: "  dispatcher limit show\n  dispatcher limit show -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,7 +65,7 @@ func limitReset(p *program) *cobra.Command {
 	var names []string
 	var why string
 	cmd := &cobra.Command{
-		Use: "reset -g GATEWAY", Short: "Let the file's limits hold again",
+		Use: "reset -g GATEWAY", Short: "Return to the file's limits",
 		Example: "  dispatcher limit reset -g stripe",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.changeLimits(cmd.Context(), names, nil, why) },
@@ -79,10 +79,10 @@ func limitForgive(p *program) *cobra.Command {
 	var names []string
 	var why string
 	cmd := &cobra.Command{
-		Use: "forgive -g GATEWAY --why TEXT", Short: "Lift what a loss of Redis's data was charged with",
-		Long: `When Redis loses data, the longer limits are charged with every call that may have been made and lost, for as
-long as a window. Forgive lifts that. Ask the gateway first: if those calls were made, it now sees more than its
-limit. What Redis still knows of stays counted.`,
+		Use: "forgive -g GATEWAY --why TEXT", Short: "Lift the charge for a loss of Redis's data",
+		Long: `When Redis loses data, the longer limits are charged with every call that may have been made and lost, for
+one window. Forgive lifts that charge. Ask the gateway first: if those calls were made, it will see more
+than its limit. Calls that Redis still has stay counted.`,
 		Example: `  dispatcher limit show -g stripe
   dispatcher limit forgive -g stripe --why "their console counts 40 calls today"`,
 		Args: cobra.NoArgs,
@@ -145,7 +145,7 @@ func (p *program) showForgiven(v desk.Forgiven) error {
 func noGateway() error { return cli.Usage("name it with -g GATEWAY", "no gateway is named") }
 
 func whyFlag(cmd *cobra.Command, why *string) {
-	cmd.Flags().StringVar(why, "why", "", "the `REASON`, written down")
+	cmd.Flags().StringVar(why, "why", "", "the `REASON`, recorded in the trail")
 }
 
 // changeLimits replaces limits, or has those of the file hold again where none is named, and shows what holds then.

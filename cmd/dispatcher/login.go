@@ -26,9 +26,9 @@ const renewAhead = 30 * time.Second
 func loginCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "login", Short: "Log in at a dispatcher with its OpenID provider",
-		Long: `Login has you log in with the OpenID provider of the dispatcher that --server names, in a browser on this or another device. From then on
-commands with the same --server go by that login, which is renewed until the provider ends it. It is kept in a file that only you can read.
-$DISPATCHER_TOKEN and --token-file go before it.`,
+		Long: `Login logs you in with the OpenID provider of the dispatcher named by --server, in a browser on this or
+another device. Later commands with the same --server use that login, which is renewed until the provider
+ends it. It is stored in a file that only you can read. $DISPATCHER_TOKEN and --token-file take precedence.`,
 		Example: "  dispatcher login --server https://dispatcher.example:8080",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return coded(p.login(cmd.Context())) },

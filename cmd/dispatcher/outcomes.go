@@ -28,24 +28,24 @@ type outcomesFlags struct {
 func outcomesCommand(p *program) *cobra.Command {
 	f := &outcomesFlags{}
 	cmd := &cobra.Command{
-		Use: "outcomes [-g GATEWAY]...", Short: "Print what became of jobs, a line each, as it happens",
+		Use: "outcomes [-g GATEWAY]...", Short: "Print job outcomes as they happen, one line each",
 		Long: `Outcomes prints the outcome feed of gateways that have "outcomes" in the configuration: a line of JSON for
-each job that was parked, done or discarded, and for each batch of which no job is left, oldest first.
+each job that was parked, done or discarded, and for each finished batch, oldest first.
 
-Each line has a cursor. A reader that keeps the last one, best with its own work in one transaction, has every
-outcome exactly once: it goes on with --after. With --reader it goes on where that reader has acknowledged;
---ack acknowledges what was printed, as soon as it is. While Redis or the dispatcher is away, --follow waits, and
-goes on by itself.`,
+Each line has a cursor. A reader that stores the last one, ideally in one transaction with its own work,
+gets every outcome exactly once: it continues with --after. With --reader it continues after that reader's
+last acknowledgement; --ack acknowledges each outcome once it is printed. While Redis or the dispatcher is
+away, --follow waits, then continues.`,
 		Example: "  dispatcher outcomes -g stripe\n  dispatcher outcomes -g stripe --after 1763742851-1763742851000001 --follow\n  dispatcher outcomes -g stripe --reader mailer --ack",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.outcomes(cmd, f) },
 	}
-	gatewaysFlag(cmd, &f.gateways, "only outcomes at this `GATEWAY`; repeatable (default: all of the file that have a feed)")
-	cmd.Flags().StringVar(&f.after, "after", "", "only outcomes behind this `CURSOR` of a line (default: all that are kept)")
+	gatewaysFlag(cmd, &f.gateways, "only outcomes at this `GATEWAY`; repeatable (default: all of the file with a feed)")
+	cmd.Flags().StringVar(&f.after, "after", "", "only outcomes after this `CURSOR` of a line (default: all stored ones)")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "at most `N` outcomes (default: all)")
-	cmd.Flags().BoolVar(&f.follow, "follow", false, "wait for further outcomes and print them, until it is interrupted")
-	cmd.Flags().StringVar(&f.reader, "reader", "", "go on where this `NAME` of outcomes.readers has acknowledged")
-	cmd.Flags().BoolVar(&f.ack, "ack", false, "acknowledge what was printed, for --reader")
+	cmd.Flags().BoolVar(&f.follow, "follow", false, "wait for new outcomes and print them, until interrupted")
+	cmd.Flags().StringVar(&f.reader, "reader", "", "continue after the last acknowledgement of this `NAME` in outcomes.readers")
+	cmd.Flags().BoolVar(&f.ack, "ack", false, "acknowledge printed outcomes for --reader")
 	cmd.AddCommand(outcomesCopyCommand(p))
 	return cmd
 }

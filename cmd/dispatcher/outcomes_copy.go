@@ -33,32 +33,34 @@ type copyFlags struct {
 func outcomesCopyCommand(p *program) *cobra.Command {
 	f := &copyFlags{}
 	cmd := &cobra.Command{
-		Use: "copy --to URL --reader NAME", Short: "Copy what became of jobs into a PostgreSQL, each exactly once, or send it as signed webhooks",
-		Long: `Copy takes the outcomes of gateways to where a reader has them, as they happen, until SIGTERM or SIGINT.
+		Use: "copy --to URL --reader NAME", Short: "Copy outcomes into PostgreSQL, each exactly once, or send them as signed webhooks",
+		Long: `Copy delivers the outcomes of gateways to a reader as they happen, until SIGTERM or SIGINT.
 
-To a table of a PostgreSQL: each outcome is in it exactly once, whatever is killed. Rows and the reader's cursor are
-written in one transaction; the outcomes are acknowledged after it. The table, and one for the cursors (TABLE_cursors),
-are made where they are missing. Several may copy for the same reader: one writes at a time.
+Into a PostgreSQL table: each outcome is in it exactly once, whatever is killed. Rows and the reader's
+cursor are written in one transaction; then the outcomes are acknowledged. The table, and one for the
+cursors (TABLE_cursors), are created if missing. Several processes may copy for the same reader: one writes
+at a time.
 
-To a receiver over HTTP, as Standard Webhooks, each a CloudEvent: in order within a job, again until it answers 2xx, and
-acknowledged then. Killed in between, some come again, with the same webhook-id. A receiver that refuses one for good
-(410, 4xx) stops it, with exit code 1, when those of the other gateways are sent: nothing is lost, and what to do is said.
+To an HTTP receiver, as Standard Webhooks, each a CloudEvent: in order within a job, retried until it
+answers 2xx, then acknowledged. If copy is killed in between, some are sent again, with the same webhook-id.
+If the receiver permanently refuses one (410, 4xx), copy stops with exit code 1 after sending those of the
+other gateways: nothing is lost, and it says what to do.
 
-While Redis or the other end is away it waits, and goes on by itself. With --once it ends when there is nothing left to
-copy, or when one of them was away for 30 s (exit code 5).`,
+While Redis or the destination is away, it waits and then continues. With --once it ends when there is
+nothing left to copy, or when either was away for 30 s (exit code 5).`,
 		Example: "  dispatcher outcomes copy --to 'postgres://ledger:${PGPASSWORD}@db/billing' --table outcomes --reader ledger\n" +
 			"  dispatcher outcomes copy -g stripe --to '${file:/run/secrets/ledger-url}' --table billing.outcomes --reader ledger --once -o json\n" +
 			"  dispatcher outcomes copy --to https://erp.example/hooks --sign --secret '${file:/run/secrets/webhook}' --reader mailer",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.copyOutcomes(cmd.Context(), f) },
 	}
-	gatewaysFlag(cmd, &f.gateways, "only outcomes at this `GATEWAY`; repeatable (default: all that the reader is one of)")
-	cmd.Flags().StringVar(&f.to, "to", "", "the `URL` where they go: postgres://… or https://…; with ${NAME} and ${file:PATH} it shows nobody its password")
-	cmd.Flags().StringVar(&f.table, "table", "", "the `TABLE` of the PostgreSQL, with or without its schema")
+	gatewaysFlag(cmd, &f.gateways, "only outcomes at this `GATEWAY`; repeatable (default: all with this reader)")
+	cmd.Flags().StringVar(&f.to, "to", "", "the destination `URL`: postgres://… or https://…; use ${NAME} or ${file:PATH} to keep its password hidden")
+	cmd.Flags().StringVar(&f.table, "table", "", "the PostgreSQL `TABLE`, with or without its schema")
 	cmd.Flags().StringVar(&f.reader, "reader", "", "the `NAME` of outcomes.readers that acknowledges")
 	cmd.Flags().IntVar(&f.rows, "rows", 2000, "at most `N` rows in one transaction")
 	cmd.Flags().BoolVar(&f.sign, "sign", false, "sign the webhooks")
-	cmd.Flags().StringArrayVar(&f.secrets, "secret", []string{"${WEBHOOK_SECRET}"}, "the `SECRET` that signs, as ${NAME} or ${file:PATH}; twice while the receiver changes from one to another")
+	cmd.Flags().StringArrayVar(&f.secrets, "secret", []string{"${WEBHOOK_SECRET}"}, "the signing `SECRET`, as ${NAME} or ${file:PATH}; give two while the receiver changes from one to the other")
 	cmd.Flags().BoolVar(&f.once, "once", false, "end when there is nothing left to copy")
 	return cmd
 }

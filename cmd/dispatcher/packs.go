@@ -13,9 +13,10 @@ import (
 
 func packsCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "packs", Short: "Show what is known of payment gateways",
-		Long: `Packs hold what payment gateways document: where their idempotency keys stand and how long they live, what their answers mean,
-what they allow. A gateway of the configuration gets all of it with one line, such as like: stripe/v1; what the configuration says itself wins.`,
+		Use: "packs", Short: "Show the built-in knowledge of payment gateways",
+		Long: `Packs contain what payment gateways document: where idempotency keys are sent and how long they live, what
+answers mean, and which limits apply. One line in the configuration enables a pack, such as like: stripe/v1;
+explicit settings override it.`,
 		Example: "  dispatcher packs list\n  dispatcher packs show stripe/v1",
 		Args:    noArgs,
 	}
@@ -26,7 +27,7 @@ what they allow. A gateway of the configuration gets all of it with one line, su
 func packsListCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the packs", Example: "  dispatcher packs list\n  dispatcher packs list -o json",
-		Long: "List shows each pack with the day at which its sources were read, and how many of its values no source was found for.",
+		Long: "List shows each pack with the date its sources were read, and the number of its values without a source.",
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return p.packsList() },
 	}
@@ -54,7 +55,7 @@ func (p *program) packsList() error {
 func packsShowCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use: "show PACK", Short: "Print a pack with its sources", Example: "  dispatcher packs show stripe/v1",
-		Long: "Show prints the pack as its file stands: the letters behind its values are those of its sources.",
+		Long: "Show prints the pack's file: the letters after its values refer to its sources.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error { return p.packsShow(args[0]) },
 	}

@@ -22,20 +22,20 @@ type parkFlags struct {
 func parkCommand(p *program) *cobra.Command {
 	f := &parkFlags{}
 	cmd := &cobra.Command{
-		Use: "park ID --why TEXT [-g GATEWAY]", Short: "Take one job out of the queue, or stop asking about it, and park it",
-		Long: `Park takes a job out that waits for its call: queued, scheduled or waiting for another attempt. It is parked as
-cancelled, or as unknown_outcome if an earlier call may have charged, and stays until a person replays, discards or
-resolves it. A job in flight is not parked: its call can't be taken back. A pending job is not asked about any more,
+		Use: "park ID --why TEXT [-g GATEWAY]", Short: "Remove one job from the queue, or stop its look-ups, and park it",
+		Long: `Park removes a job that waits for its call from the queue: queued, scheduled or in back-off. It is parked as
+cancelled, or as unknown_outcome if an earlier call may have charged, until a person replays, discards or
+resolves it. A job in flight is not parked: its call can't be undone. A pending job gets no more look-ups,
 and is parked as unknown_outcome, so that a person can settle it.
 
-It asks on a terminal; elsewhere it only says what it would do, unless --yes is given. Who did it, when and why stands in
-"dlq history". To take a job out for good at once, use "dlq discard --id ID".`,
+It asks on a terminal; elsewhere it is a dry run, unless --yes is given. "dlq history" shows who did it,
+when and why. To remove a job for good at once, use "dlq discard --id ID".`,
 		Example: "  dispatcher park inv-1042 --why \"wrong customer, ticket 4711\" --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.park(cmd.Context(), args[0], f) },
 	}
 	gatewaysFlag(cmd, &f.gateways, "look in this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, written down; required")
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
 	consentFlags(cmd, &f.consent)
 	return cmd
 }

@@ -15,7 +15,7 @@ func pauseCommand(p *program) *cobra.Command {
 	var why string
 	cmd := &cobra.Command{
 		Use: "pause -g GATEWAY", Short: "Stop calling a gateway until it is resumed",
-		Long:    "Pause lets no process start a call to the gateway; calls under way finish, and jobs keep coming in.",
+		Long:    "Pause stops all processes from starting calls to the gateway; calls in flight finish, and jobs are still accepted.",
 		Example: `  dispatcher pause -g stripe --why "maintenance window"`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -23,7 +23,7 @@ func pauseCommand(p *program) *cobra.Command {
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to pause; repeatable")
-	cmd.Flags().StringVar(&why, "why", "by an operator", "the `REASON`, shown by status and written down")
+	cmd.Flags().StringVar(&why, "why", "by an operator", "the `REASON`, shown by status and recorded in the trail")
 	return cmd
 }
 
@@ -39,7 +39,7 @@ func resumeCommand(p *program) *cobra.Command {
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to resume; repeatable")
-	cmd.Flags().StringVar(&why, "why", "", "the `REASON`, written down")
+	cmd.Flags().StringVar(&why, "why", "", "the `REASON`, recorded in the trail")
 	return cmd
 }
 

@@ -15,10 +15,10 @@ import (
 
 func processesCommand(p *program) *cobra.Command {
 	return &cobra.Command{
-		Use: "processes", Short: "Show which dispatchers serve, their versions and last calls",
-		Long: `Processes lists the dispatchers ("dispatcher run") on this Redis: since when they run, their version, which gateways they serve, where their
-HTTP side is, how many calls they have made, and when the last one was. A process that was killed, or can't reach Redis,
-is silent; it is forgotten after six hours. One that was stopped is not listed.`,
+		Use: "processes", Short: "List the running dispatchers, their versions and last calls",
+		Long: `Processes lists the dispatchers ("dispatcher run") on this Redis: their start, version, gateways and HTTP
+address, how many calls they have made, and the last call. A process that was killed, or can't reach Redis,
+is silent; it is removed after six hours. A process that was stopped is not listed.`,
 		Example: "  dispatcher processes\n  dispatcher processes -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.processes(cmd.Context()) },

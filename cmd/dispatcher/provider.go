@@ -23,25 +23,27 @@ func providerCommand(p *program) *cobra.Command {
 	like := likeness{scale: 1}
 	cmd := &cobra.Command{
 		Use: "provider", Short: "Play a strict payment gateway, to try a configuration against",
-		Long: `Provider answers like a payment gateway that means its limits: it counts every arrival in exact rolling windows and
-answers 429 to each call above them. Beyond that it declines, fails or hangs as told. A call to any path is a charge,
-but GET /lookups/ID, which says what became of a job.
+		Long: `Provider answers like a payment gateway with strict limits: it counts every arrival in exact rolling windows
+and answers 429 to each call above them. It can also decline, fail or hang, as configured. A call to any
+path is a charge, except GET /lookups/ID, which looks a job up.
 
-The job of a call is that of its Idempotency-Key, or else the header X-Job-Id, the query's id, or the last piece of the path.
-A gateway without keys needs one of the others, like url: "http://127.0.0.1:9500/payments?id={id}". Otherwise all calls
-to one path are taken for one job, and from the second one on count as charged twice.
+The job of a call is given by its Idempotency-Key, or else by the header X-Job-Id, the query's id, or the
+last part of the path. A gateway without keys needs one of these, like url:
+"http://127.0.0.1:9500/payments?id={id}". Otherwise all calls to one path count as one job, and from the
+second one on as charged twice.
 
-A fate is the one answer that a job always gets, or a share of all jobs. It takes id=JOB (id=old-* for all that begin so) or
-share=5%, then status=500 or hang, and retry_after=1s. It charges nothing, unless it hangs, is a success or a redirection:
-charge=true and charge=false say otherwise. An incident is an answer for all jobs, or for a share of the calls.
+A fate is an answer that a job, or a share of all jobs, always gets. It takes id=JOB (id=old-* for a prefix)
+or share=5%, then status=500 or hang, and retry_after=1s. It charges nothing, unless it hangs, is a success
+or a redirect: charge=true and charge=false override this. An incident is an answer for all jobs, or for a
+share of the calls.
 
   GET /stats       what it saw, as one JSON document
   GET /calls       every arrival, one JSON line each
-  GET /settings    how it behaves; PUT or PATCH what is to change: {"limit":"50/s","decline_every":0,"down":false,
+  GET /settings    its behaviour; PUT or PATCH to change it: {"limit":"50/s","decline_every":0,"down":false,
                    "save_500":true,"fates":[{"id":"inv-3","status":403}],"incident":{"status":503,"retry_after":"2s"}}
-  POST /reset      forget what was seen
+  POST /reset      clear the log and stats
 
-It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
+On SIGINT or SIGTERM it writes its stats to standard output and stops.
 
 ` + likeHelp(),
 		Example: "  dispatcher provider --limit 100/s --limit 5000/m --decline 10%\n" +
@@ -60,24 +62,24 @@ It stops on SIGINT or SIGTERM, and writes its stats to standard output then.
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&listen, "listen", listen, "`ADDRESS` to answer on")
-	f.Var(&limitFlag{limits: &behaviour.Limits}, "limit", "`LIMIT` that it keeps, like 100/s or 300/10s; repeatable; none for none")
-	f.Var(limitByFlag{&apart}, "limit-by", "`LIMIT` of the calls to one path or of one header's value, like path=25/s or header:Stripe-Account=5/s; repeatable")
-	f.DurationVar(&behaviour.Service, "service", behaviour.Service, "how long an answer takes, as `TIME`")
+	f.StringVar(&listen, "listen", listen, "`ADDRESS` to listen on")
+	f.Var(&limitFlag{limits: &behaviour.Limits}, "limit", "`LIMIT` to enforce, like 100/s or 300/10s; repeatable; none for no limit")
+	f.Var(limitByFlag{&apart}, "limit-by", "`LIMIT` of calls per path or per value of a header, like path=25/s or header:Stripe-Account=5/s; repeatable")
+	f.DurationVar(&behaviour.Service, "service", behaviour.Service, "duration of an answer, as `TIME`")
 	f.Var((*shareFlag)(&behaviour.Decline), "decline", "`SHARE` of new keys to decline with 402, like 10% or 0.1")
 	f.IntVar(&behaviour.DeclineEvery, "decline-every", 0, "decline every `N`-th job once, with 402; 0 for none")
 	f.IntVar(&behaviour.FailEvery, "fail-every", 0, "fail the first call of every `N`-th job, with 500; 0 for none")
 	f.Var((*shareFlag)(&behaviour.Fail), "fail", "`SHARE` of calls to answer with 500, uncharged")
 	f.Var((*shareFlag)(&behaviour.Hang), "hang", "`SHARE` of calls to charge and never answer")
-	f.BoolVar(&behaviour.Save500, "save-500", false, "save an answer 500 under its key, and repeat it for ever")
-	f.BoolVar(&behaviour.Charge500, "charge-500", false, "charge before an answer 500 by --fail, --fail-every or --incident")
-	f.BoolVar(&behaviour.NoMarks, "no-marks", false, "leave Idempotent-Replayed out of answers that are given again")
-	f.StringArrayVar(&like.fates, "fate", nil, "always the same answer for some jobs, as `FATE`, like share=5%,status=500 or, with --like, saved-500=share=5%; repeatable, the first that fits holds")
+	f.BoolVar(&behaviour.Save500, "save-500", false, "save a 500 under its key, and repeat it for ever")
+	f.BoolVar(&behaviour.Charge500, "charge-500", false, "charge before a 500 of --fail, --fail-every or --incident")
+	f.BoolVar(&behaviour.NoMarks, "no-marks", false, "omit Idempotent-Replayed from repeated answers")
+	f.StringArrayVar(&like.fates, "fate", nil, "always the same answer for some jobs, as `FATE`, like share=5%,status=500 or, with --like, saved-500=share=5%; repeatable, the first match applies")
 	f.StringVar(&like.gateway, "like", "", "play the double of a real gateway, by `NAME`, like stripe/v1")
-	f.Float64Var(&like.scale, "time-scale", like.scale, "with --like, how many times as fast its time runs, as `N`")
-	f.DurationVar(&like.token, "token-life", 0, "with --like, how long an OAuth token lives, as `TIME`; 0s for as long as the gateway's do")
-	f.DurationVar(&like.lag, "lookup-lag", 0, "with --like, how long searches and lists don't find a new payment, as `TIME`; 0s for as long as the gateway's documents say")
-	f.StringVar(&like.client, "token-client", "", "with --like, the only client that gets OAuth tokens, as `ID:SECRET`; otherwise each that has both")
+	f.Float64Var(&like.scale, "time-scale", like.scale, "with --like, run its clock `N` times as fast")
+	f.DurationVar(&like.token, "token-life", 0, "with --like, the life of an OAuth token, as `TIME`; 0s for the gateway's own")
+	f.DurationVar(&like.lag, "lookup-lag", 0, "with --like, how long searches and lists miss a new payment, as `TIME`; 0s for the documented lag")
+	f.StringVar(&like.client, "token-client", "", "with --like, the only client that gets OAuth tokens, as `ID:SECRET`; default: any client")
 	f.Var((*incidentFlag)(&behaviour.Incident), "incident", "`ANSWER` for all, like status=429,retry_after=3s,share=30%")
 	f.StringVar(&behaviour.Amount, "amount", "amount", "`FIELD` of a request that GET /calls shows as the amount charged, in minor units, like amount.value")
 	f.StringVar(&behaviour.Currency, "currency", "currency", "`FIELD` of a request that GET /calls shows as its currency")

@@ -36,13 +36,13 @@ var ofDoubles = []string{"time-scale", "token-life", "token-client", "lookup-lag
 
 // likeHelp is the part of the help that lists the gateways and the fates.
 func likeHelp() string {
-	text := "With --like it is the double of a real gateway instead, and behaves as that one's documents say: where the key stands, how long\n" +
-		"it lives, what is saved under it, what a repeat gets, which limits hold. --time-scale 1000 has its days take 86 seconds. A fate is\n" +
-		"FATE=WHAT then: WHAT is job=ID (job=old-* for all that begin so), key=PREFIX or share=5%, and then calls=3 (or all), reason,\n" +
+	text := "With --like it is the double of a real gateway, and behaves as documented: where the key is sent, how long it lives,\n" +
+		"what is saved under it, what a repeat returns, which limits apply. With --time-scale 1000 a day takes 86 seconds. A fate is then\n" +
+		"FATE=WHAT: WHAT is job=ID (job=old-* for a prefix), key=PREFIX or share=5%, and then calls=3 (or all), reason,\n" +
 		"charge, save, delay, life, running, final. GET /_double/ledger shows what was charged, GET /_double/calls each call,\n" +
-		"GET /_double/lookups what each look-up said and what was true, and POST\n" +
-		"/_double/fates arms more: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}. A gateway with OAuth has a token endpoint, and DELETE /_double/tokens\n" +
-		"ends all tokens.\n\nGateways:\n" + columns(double.Names(), 100) + "\nFates, of which each gateway has its own:\n"
+		"GET /_double/lookups what each look-up said and the true state, and POST\n" +
+		"/_double/fates adds fates: {\"fate\":\"saved-500\",\"job\":\"inv-3\"}. A gateway with OAuth has a token endpoint, and DELETE /_double/tokens\n" +
+		"ends all tokens.\n\nGateways:\n" + columns(double.Names(), 100) + "\nFates (each gateway has its own set):\n"
 	for _, name := range double.FateNames() {
 		text += fmt.Sprintf("  %-20s %s\n", name, double.FateSays(name))
 	}

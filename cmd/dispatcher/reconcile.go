@@ -43,23 +43,27 @@ const (
 	amountsMinor = "minor"
 )
 
-const reconcileLong = `Reconcile compares a gateway's settlement report, CSV or NDJSON, with the records of its jobs, line by line, and says of how many jobs
-and of how much money they agree and differ. It changes nothing, unless --resolve.
+const reconcileLong = `Reconcile compares a gateway's settlement report, CSV or NDJSON, with the records of its jobs, line by line,
+and counts the jobs and the money that agree and differ. It changes nothing, unless --resolve.
 
---map names the report's columns (in NDJSON, fields or dotted paths): id is needed; amount, currency, status and reference are compared where they are named.
-Amounts are in units of their currency (49.00), and are read as "enqueue" reads them; --amounts minor takes whole numbers of minor units. Where the map names no
-status, every line is a charge. Where it does, --done says which statuses are charges, and --refused which are refusals; lines of other statuses are passed over,
-and counted.
+--map names the report's columns (in NDJSON, fields or dotted paths): id is required; amount, currency,
+status and reference are compared if they are named. Amounts are in units of their currency (49.00), and are
+read as "enqueue" reads them; with --amounts minor they are whole numbers of minor units. If the map names
+no status, every line is a charge. If it does, --done says which statuses are charges, and --refused which
+are refusals; lines of other statuses are skipped and counted.
 
-Every line is compared with the records of all jobs of the gateway. --since and --until, or --batch, say of which jobs a charge is expected in the report: without
-them, of all that are done. A record is kept until its job has been over for "dedupe"; after that its charge is not ours.
+Every line is compared with the records of all jobs of the gateway. --since and --until, or --batch, select
+the jobs that must be in the report; without them, all done jobs must be. A record is kept for "dedupe"
+after the job's end; after that, its charge counts as not ours.
 
---resolve settles parked jobs in doubt that the report makes clear, as "dlq resolve" does, each with its entry in the trail: charged once, with the amount
-and currency of its record, and no other line of it: done, with the report's reference. With --again also those that were refused, where the job was called once
-in its life and each line of it is a refusal: not done, and the job goes in again through admission, with its next key, and is called. A line that can't be used
-and has no id may be any job's: then none is called again. Nothing else is touched. It asks on a terminal; off one it is a dry run, unless --yes.
+--resolve settles the parked jobs in doubt that the report makes clear, as "dlq resolve" does, with a trail
+entry for each. A job charged once, with the amount and currency of its record and no other line, becomes
+done with the report's reference. With --again, a job that was refused, was called exactly once and has only
+refusals in the report counts as not done: it goes through admission again with its next key, and is called.
+If the id of an invalid line can't be read, the line may belong to any job: then none is called again.
+Nothing else is changed. It asks on a terminal; elsewhere it is a dry run, unless --yes.
 
-Exit code 3: they differ, or some lines could not be used.`
+Exit code 3: there are differences, or some lines were invalid.`
 
 func reconcileCommand(p *program) *cobra.Command {
 	f := &reconcileFlags{}
@@ -75,25 +79,25 @@ func reconcileCommand(p *program) *cobra.Command {
 	}
 	f.cmd = cmd
 	fs := cmd.Flags()
-	cli.Once(cmd, &f.gateway, "gateway", "g", "the `GATEWAY` whose report it is; not needed where the configuration has one")
+	cli.Once(cmd, &f.gateway, "gateway", "g", "the report's `GATEWAY`; not needed if the configuration has only one")
 	cli.Once(cmd, &f.report, "report", "", "the settlement report's `FILE`; - is standard input; required")
 	fs.StringToStringVar(&f.columns, "map", nil, "the report's columns, `id=COLUMN,amount=…,currency=…,status=…,reference=…`; required")
-	cli.Choice(cmd, &f.format, "format", "format of the report: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
+	cli.Choice(cmd, &f.format, "format", "format of the report: ndjson or csv (default: by file name extension, else ndjson)", "", producer.NDJSON, producer.CSV)
 	fs.StringVar(&f.separator, "separator", "", "`CHARACTER` between the fields of a CSV file, or tab (default: a comma)")
 	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of amounts: . or , (default: a point, and no commas)")
 	cli.Choice(cmd, &f.encoding, "encoding", "encoding of the report: utf-8, latin-1 or windows-1252", producer.Encodings()...)
-	cli.Choice(cmd, &f.amounts, "amounts", "what amounts are in: units of their currency, or minor units", amountsUnits, amountsMinor)
-	fs.StringVar(&f.currency, "currency", "", "the currency of all lines, as `CODE`, where no column has it")
+	cli.Choice(cmd, &f.amounts, "amounts", "unit of amounts: units of their currency, or minor units", amountsUnits, amountsMinor)
+	fs.StringVar(&f.currency, "currency", "", "the currency of all lines, as `CODE`, if no column has it")
 	cli.Choice(cmd, &f.ids, "id-is", "what the report's ids are: the job's, the gateway's own reference, or the idempotency key that was sent", reconcile.IDs()...)
 	fs.StringSliceVar(&f.done, "done", nil, "the `STATUS` that means a charge; several with commas, or repeated")
 	fs.StringSliceVar(&f.refused, "refused", nil, "the `STATUS` that means a refusal; several with commas, or repeated")
 	fs.StringVar(&f.since, "since", "", "expect jobs that were done at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\", RFC 3339")
 	fs.StringVar(&f.until, "until", "", "expect jobs that were done before `TIME`")
-	fs.StringVar(&f.batch, "batch", "", "expect the jobs of the batch `NAME` alone")
+	fs.StringVar(&f.batch, "batch", "", "expect only the jobs of the batch `NAME`")
 	fs.StringVar(&f.differences, "differences", "", "write a line of JSON for each difference to `FILE`")
-	fs.BoolVar(&f.resolve, "resolve", false, "settle parked jobs in doubt that the report makes clear")
+	fs.BoolVar(&f.resolve, "resolve", false, "settle the parked jobs in doubt that the report makes clear")
 	fs.BoolVar(&f.again, "again", false, "with --resolve: call again, with their next keys, jobs in doubt that the report says were refused")
-	fs.StringVar(&f.by, "by", "", "`NAME` of who settles them, for the trail (default: the user and host)")
+	fs.StringVar(&f.by, "by", "", "`NAME` of the person who settles them, for the trail (default: user and host)")
 	consentFlags(cmd, &f.consent)
 	return cmd
 }

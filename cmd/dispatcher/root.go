@@ -18,7 +18,7 @@ import (
 const name = "dispatcher"
 
 const long = `Dispatcher takes jobs from their queues and calls each payment gateway at its leak rate: never above
-it in any rolling window, never idle below it. What can't go now is parked with its reason, and replayed.`
+it in any rolling window, never idle below it. Jobs that can't be called now are parked with a reason, and replayed.`
 
 // program is what every command has: the common flags and the streams.
 type program struct {

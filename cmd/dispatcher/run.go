@@ -49,24 +49,25 @@ func runCommand(p *program) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use: "run [-g GATEWAY]...", Short: "Serve gateways: workers, HTTP API, metrics and health",
-		Long: `Run serves every gateway of the file, or those named, until SIGTERM or SIGINT. Any number of runs,
+		Long: `Run serves every gateway of the file, or those named with -g, until SIGTERM or SIGINT. Any number of runs,
 on any number of machines, may serve the same gateways: together they keep the leak rate.
 
-On SIGHUP it reads the configuration again and applies what has changed in the gateways: limits, secrets, headers and all else
-of a request, retries, admission; and the token. It begins to serve gateways that are new in the file, and stops serving those that are gone.
-Calls under way end with the old settings. A file with a fault changes nothing, nor does one without a gateway that -g names. The log names
-what needs a restart.
+On SIGHUP it reads the configuration again and applies changes of the gateways (limits, secrets, headers and
+the rest of a request, retries, admission) and of the token. It starts to serve new gateways, and stops
+serving removed ones. Calls in flight finish with the old settings. A file with a fault, or without a
+gateway that -g names, changes nothing. The log names changes that need a restart.
 
-The log goes to standard error, with a line for each attempt. On a terminal the attempts are summed up once a minute instead, unless
---log-level is given.
+The log goes to standard error, with a line for each attempt. On a terminal, attempts are summarised once a
+minute instead, unless --log-level is given.
 
-It stops by pulling no more jobs and letting the calls under way finish, up to the gateway's time-out.
-A second signal, 2 s or more after the first, ends it at once; nothing is lost then either.
+To stop, it pulls no more jobs and lets the calls in flight finish, up to the gateway's time-out. A second
+signal, 2 s or more after the first, ends it at once, without losing anything.
 
-When Redis's data is older than what a dispatcher has seen of it, Redis was restored from an old snapshot: then nobody
-calls the gateway. Check what was charged since, enqueue the files of that time again, and start one run with --after-restore. From then
-on every job accepted until that moment counts as called before: it goes out with the same idempotency key while that lives, and
-is parked as unknown_outcome otherwise. Give the flag once, never in a unit file.`,
+If Redis's data is older than what a dispatcher has seen, Redis was restored from an old snapshot: then the
+gateway is not called. Check what was charged since, enqueue the files of that time again, and start one run
+with --after-restore. All jobs accepted until then count as called before: they are called with the same
+idempotency key while it lives, and parked as unknown_outcome otherwise. Give the flag once, never in a unit
+file.`,
 		Example: "  dispatcher run\n  dispatcher run -g stripe --listen 127.0.0.1:9401\n  dispatcher run --after-restore",
 		Args:    cobra.NoArgs,
 		Annotations: map[string]string{
@@ -82,7 +83,7 @@ is parked as unknown_outcome otherwise. Give the flag once, never in a unit file
 	}
 	gatewaysFlag(cmd, &f.gateways, "serve this `GATEWAY` only; repeatable (default: all of the file)")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` of the HTTP API, metrics and health; \"\" serves nothing (default: the file's, else 127.0.0.1:9400)")
-	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "confirm that Redis was restored from a snapshot: call again, and treat every job accepted before as one that may have been called")
+	cmd.Flags().BoolVar(&f.afterRestore, "after-restore", false, "confirm that Redis was restored from a snapshot: resume calls, and treat every job accepted before as possibly called")
 	cli.Choice(cmd, &f.logLevel, "log-level", "how much to log (default: info; on a terminal without a line for each attempt)", "", "debug", "info", "warn", "error")
 	cli.Choice(cmd, &f.logFormat, "log-format", "how to write the log", "text", "json")
 	return cmd

@@ -23,7 +23,7 @@ const (
 
 func (p *program) serverFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringVar(&p.server, "server", os.Getenv(serverVariable), "`URL` of a running dispatcher that does what is asked: neither Redis nor the file is needed here ($"+serverVariable+"; its token in $"+tokenVariable+")")
+	f.StringVar(&p.server, "server", os.Getenv(serverVariable), "`URL` of a running dispatcher that runs the command; Redis and the file are not needed locally ($"+serverVariable+"; its token in $"+tokenVariable+")")
 	f.StringVar(&p.tokenFile, "token-file", os.Getenv(tokenFileVariable), "`FILE` with the token of --server ($"+tokenFileVariable+")")
 }
 

@@ -20,12 +20,11 @@ func statusCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use: "status [-g GATEWAY]...", Short: "Show every gateway at a glance",
-		Long: `Status shows one row for each configured gateway: what waits, what is under way, what is done, what
-is parked, why and how much money, the rate of the last minute, the hold, and when the last waiting
-job will have been called. PENDING is jobs of which the gateway is asked what became of their call:
-they settle themselves. Above it stands what needs a person, the most urgent first. Jobs that wait
-for room at admission go in by themselves. They are "rejected" under parked in JSON, and for
---reason.`,
+		Long: `Status shows one row for each configured gateway: waiting jobs, jobs in flight, done jobs, parked jobs with
+their reasons and money, the rate of the last minute, the hold, and when the last waiting job will have been
+called. PENDING counts jobs with an unknown outcome that look-ups will settle. The list above it shows what
+needs a person, the most urgent first. Jobs that wait for room at admission are admitted automatically. They
+are "rejected" under parked in JSON, and for --reason.`,
 		Example: "  dispatcher status\n  dispatcher status -g stripe -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.status(cmd.Context(), names) },

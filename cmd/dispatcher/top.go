@@ -24,11 +24,13 @@ func topCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use: "top [-g GATEWAY]...", Short: "Watch every gateway, live, in the terminal",
-		Long: `Top shows what status shows, every second, with the calls of the last two minutes; a full bar there is the limit.
-Where the terminal is narrow, the columns that matter least are left out.
+		Long: `Top shows the same as status, every second, with the calls of the last two minutes; a full bar is the limit.
+On a narrow terminal, the least important columns are left out.
 
-Keys: up and down (or k and j) choose a gateway; enter shows its parked jobs by reason, with their money, and where it has lanes, routes or
-classes what waits in them, with the lanes that have most jobs; esc goes back; p pauses the gateway and r resumes it, and both ask first; q ends it. While Redis is away, the last figures stay, and a line says so.`,
+Keys: up and down (or k and j) select a gateway; enter shows its parked jobs by reason, with their money,
+and with lanes, routes or classes also their waiting jobs and the lanes with the most jobs; esc goes back; p
+pauses the gateway and r resumes it, both after a question; q quits. While Redis is away, the last figures
+stay, with a note.`,
 		Example: "  dispatcher top\n  dispatcher top -g stripe -g adyen",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.top(cmd.Context(), names) },

@@ -19,7 +19,7 @@ import (
 )
 
 func trailCommand(p *program) *cobra.Command {
-	cmd := &cobra.Command{Use: "trail", Short: "Verify and export who did what: dlq history shows it", Example: "  dispatcher trail verify\n  dispatcher trail export > trail.ndjson"}
+	cmd := &cobra.Command{Use: "trail", Short: "Verify and export the trail that dlq history shows", Example: "  dispatcher trail verify\n  dispatcher trail export > trail.ndjson"}
 	cmd.AddCommand(trailVerifyCommand(p), trailExportCommand(p))
 	return cmd
 }
@@ -28,18 +28,18 @@ func trailVerifyCommand(p *program) *cobra.Command {
 	var names []string
 	var head, file string
 	cmd := &cobra.Command{
-		Use: "verify [-g GATEWAY]... [--head LINKS:HASH] [--file FILE]", Short: "Check that no entry of the trail was changed, removed or put elsewhere",
-		Long: `Verify reads the trail of each gateway and the chain of hashes beside it, and names each entry and each link
-that was changed, removed or put elsewhere. Anyone who can write to Redis can rewrite the whole chain:
+		Use: "verify [-g GATEWAY]... [--head LINKS:HASH] [--file FILE]", Short: "Check that no entry of the trail was changed, removed or moved",
+		Long: `Verify reads the trail of each gateway and its chain of hashes, and names each entry and each link
+that was changed, removed or moved. Anyone who can write to Redis can rewrite the whole chain:
 --head compares it with a line "head of the trail" of a dispatcher's log, which they can't change.
---file verifies what "trail export" has written, and needs neither Redis nor a configuration.
+--file verifies the output of "trail export", and needs neither Redis nor a configuration.
 Exit code 1 if something is wrong.`,
 		Example: "  dispatcher trail verify\n  dispatcher trail verify -g stripe --head 1042:9f86d081884c7d65…",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.trailVerify(cmd.Context(), names, head, file) },
 	}
 	gatewaysFlag(cmd, &names, "verify the trail of this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&head, "head", "", "how the chain of the one gateway ended once: `LINKS:HASH`, as a log has it")
+	cmd.Flags().StringVar(&head, "head", "", "an earlier head of the gateway's chain, from a log: `LINKS:HASH`")
 	cmd.Flags().StringVar(&file, "file", "", "verify this `FILE` of \"trail export\" (- for standard input)")
 	cmd.MarkFlagsMutuallyExclusive("file", "gateway")
 	return cmd
@@ -49,9 +49,9 @@ func trailExportCommand(p *program) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use: "export [-g GATEWAY]...", Short: "Write the trail with its chain of hashes as NDJSON",
-		Long: `Export writes all links and entries of the trail of each gateway as they stand in Redis, byte by byte, and behind
-them how the chain ends. "trail verify --file" verifies it without Redis. Keep exports where nobody who
-can write to Redis can change them.`,
+		Long: `Export writes all links and entries of the trail of each gateway, byte for byte as in Redis, followed by the
+head of the chain. "trail verify --file" verifies the file without Redis. Store exports where people with
+write access to Redis can't change them.`,
 		Example: "  dispatcher trail export > trail.ndjson\n  dispatcher trail verify --file trail.ndjson",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

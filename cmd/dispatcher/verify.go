@@ -29,17 +29,19 @@ const noOrder = "none"
 func verifyCommand(p *program) *cobra.Command {
 	f := &verifyFlags{}
 	cmd := &cobra.Command{
-		Use: "verify --provider-log [GATEWAY=]FILE --books FILE [--trail FILE] [--limit LIMIT]...", Short: "Hold what a provider saw against the exported books: limits, losses, charges, order, money",
-		Long: `Verify reads what a provider saw, what "dispatcher export" or "batch NAME --export" has written and, if given, a "trail
-export" and the billing file, and says what does not fit: a rolling window with too many calls, a job that is done and was never
-called, one that was charged twice, sums that differ. It needs neither Redis nor the configuration, and shares no code with what
-it judges. The log is NDJSON or CSV; docs/verify.md has its fields, so that any provider's log can be brought into it.
+		Use: "verify --provider-log [GATEWAY=]FILE --books FILE [--trail FILE] [--limit LIMIT]...", Short: "Compare a provider's log with exports: limits, losses, charges, order, money",
+		Long: `Verify reads a provider's log, the output of "dispatcher export" or "batch NAME --export" and, if given, a
+"trail export" and the billing file, and reports contradictions: a rolling window with too many calls, a
+done job that was never called, a job charged twice, sums that differ. It needs neither Redis nor the
+configuration, and shares no code with the programs it checks. The log is NDJSON or CSV; docs/verify.md
+lists its fields, so that any provider's log can be converted.
 
-A limit is 100/s, 5000/m or 300/10s, in whole microseconds. path=25/s holds for the calls to each path, path:/v1/refunds=5/s
-for those to one; header:Stripe-Account=5/s for those of each value of a header, header:Stripe-Account:acct_1=5/s for those of
-one. @GATEWAY behind it makes it one gateway's; else each gateway has it.
+A limit is 100/s, 5000/m or 300/10s, in whole microseconds. path=25/s applies to the calls to each path,
+path:/v1/refunds=5/s to those to one path; header:Stripe-Account=5/s to those of each value of a header,
+header:Stripe-Account:acct_1=5/s to those of one value. With @GATEWAY at its end it applies to one gateway,
+otherwise to each.
 
-Exit code 1 if there is a violation, and 3 if there is none but lines could not be used.`,
+Exit code 1 if there is a violation, and 3 if there is none but some lines were invalid.`,
 		Example: "  curl -s http://127.0.0.1:9500/calls > calls.ndjson && dispatcher export -o json > books.ndjson && dispatcher trail export > trail.ndjson\n" +
 			"  dispatcher verify --provider-log calls.ndjson --books books.ndjson --trail trail.ndjson --limit 100/s --limit 5000/m\n" +
 			"  dispatcher verify --provider-log stripe=s.csv --provider-log adyen=a.csv --books books.csv --limit 100/s@stripe --limit header:X-Lane=5/s@adyen -o json\n" +
@@ -48,16 +50,16 @@ Exit code 1 if there is a violation, and 3 if there is none but lines could not 
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.verify(cmd.Context(), f) },
 	}
 	fs := cmd.Flags()
-	fs.StringArrayVar(&f.logs, "provider-log", nil, "what the provider saw, as `[GATEWAY=]FILE`; repeatable; required")
+	fs.StringArrayVar(&f.logs, "provider-log", nil, "the provider's log, as `[GATEWAY=]FILE`; repeatable; required")
 	fs.StringArrayVar(&f.books, "books", nil, "`FILE` of \"export\" or \"batch NAME --export\", NDJSON or CSV; repeatable; required")
 	fs.StringVar(&f.trail, "trail", "", "`FILE` of \"trail export\"")
-	fs.StringVar(&f.jobs, "jobs", "", "the billing file, or a list of ids, as `FILE`: a job of it must be in the books")
-	fs.StringVar(&f.idField, "id-field", "id", "the `FIELD`, dotted path or column of --jobs that is the id")
+	fs.StringVar(&f.jobs, "jobs", "", "the billing file, or a list of ids, as `FILE`: each of its jobs must be in --books")
+	fs.StringVar(&f.idField, "id-field", "id", "the `FIELD`, dotted path or column of --jobs with the id")
 	fs.StringArrayVar(&f.limits, "limit", nil, "`LIMIT` that must hold in every rolling window, like 100/s or path=25/s@stripe; repeatable")
-	gatewaysFlag(cmd, &f.gateways, "look at this `GATEWAY` only; repeatable (default: all)")
+	gatewaysFlag(cmd, &f.gateways, "check only this `GATEWAY`; repeatable (default: all)")
 	fs.StringVar(&f.prefix, "key-prefix", "", "`TEXT` before the job's id in the keys of the log (request.idempotency_prefix)")
-	fs.BoolVar(&f.ordered, "ordered", false, "the books are in the order of the file, as \"batch NAME --export\" writes them")
-	fs.StringVar(&f.slack, "order-slack", "10s", "how much later than a job behind it a job may first be called, as `TIME`; none: order is not judged")
+	fs.BoolVar(&f.ordered, "ordered", false, "--books is in file order, as \"batch NAME --export\" writes them")
+	fs.StringVar(&f.slack, "order-slack", "10s", "how much later than a following job a job may first be called, as `TIME`; none: order is not checked")
 	fs.IntVar(&f.most, "most", 100, "list at most `N` findings of a kind; all are counted")
 	return cmd
 }

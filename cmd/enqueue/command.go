@@ -59,52 +59,50 @@ type options struct {
 	sums    job.Amounts // --expect-sum by currency; nil if not given
 }
 
-const long = `Enqueue reads a billing file as a stream, in constant memory, and hands each job to admission. It
-says what became of every single one; running it again on the same file is safe: jobs that are known
-already are counted as duplicate.
+const long = `Enqueue reads a billing file as a stream, in constant memory, and passes each job to admission. It
+reports the result of every job. Running it again on the same file is safe: known jobs are counted
+as duplicate.
 
-NDJSON: one object a line, {"id": "...", "payload": {...}}, optionally with "gateway", "route", "lane", "priority", "cost", "at",
-"expires" and "batch", which win over the flags. A line of "dispatcher dlq export" may have "sealed"
-instead of "payload": it needs the key, and goes in as the same job alone. With --id-field the line
-itself is the payload, and that field its id. CSV: a header row, then one record a job, whose
-payload is an object of strings; needs --id-field. --separator, --decimal and --encoding read it as
-a spreadsheet or an ERP system writes it. Where the gateway has a map in the configuration, it makes
-the payload of what a line holds.
+NDJSON: one object per line, {"id": "...", "payload": {...}}, optionally with "gateway", "route", "lane", "priority", "cost", "at",
+"expires" and "batch", which override the flags. A line of "dispatcher dlq export" may have "sealed"
+instead of "payload": it needs the key, and is accepted only as the same job. With --id-field the
+line itself is the payload, and that field its id. CSV: a header row, then one record per job, whose
+payload is an object of strings; needs --id-field. --separator, --decimal and --encoding adapt to
+the output of spreadsheets and ERP systems. If the gateway has a map in the configuration, it makes
+the payload from the line.
 
-Lines that can't be used are reported on standard error as "line N: ...", written to --rejects as
-they were read, and the rest goes on (exit code 3). Of lines with the same fault, the first 100 are
-reported.
+Invalid lines are reported on standard error as "line N: ..." and written to --rejects unchanged; the
+others are enqueued (exit code 3). For each kind of fault, the first 100 lines are reported.
 
 The report counts read = enqueued + waiting for room ("parked" in JSON) + duplicate + invalid +
-failed; failed are jobs that were read and not taken in. With --dry-run that is every usable job, as
-nothing is sent to Redis: "usable" says how many there are. Duplicates and equal ids with another
-payload show only in a real run. A dry run also says how much money the jobs move, and with --show 3
-how the first three jobs of each gateway would be called: that prints payloads, which may hold
+failed; failed are jobs that were read and not accepted. With --dry-run that is every valid job,
+because nothing is sent to Redis: "usable" counts them. Duplicates and equal ids with another
+payload show only in a real run. A dry run also sums the money of the jobs, and with --show 3 prints
+how the first three jobs of each gateway would be called, including payloads, which may hold
 personal data.
 
---expect-count and --expect-sum are control totals over the usable jobs of the whole file, and a
-line whose amount can't be read refuses it too. The sum is in minor units of the field that the
-gateway's amount.field names, or for each currency in its own units: EUR=9635.86,JPY=1050. A
-difference refuses the file before the first job goes in (exit code 3).
+--expect-count and --expect-sum are control totals over the valid jobs of the whole file. The sum is
+in minor units of the field named by the gateway's amount.field, or in units of each currency:
+EUR=9635.86,JPY=1050. A difference, or a line with an unreadable amount, refuses the file before the
+first job is enqueued (exit code 3).
 
---canary 20 lets the first 20 jobs of the batch go ahead at each gateway. All of the file is taken
-in at once; the rest waits, parked as paused, until those are done, and goes in by itself then. If
-one of them is parked or discarded, the batch stops itself: "dispatcher batch NAME" says why. Run
-again, the same command says how it stands: exit code 3 if it has stopped itself.
+--canary 20 calls the first 20 jobs of the batch first, at each gateway. The whole file is enqueued
+at once; the other jobs are parked as paused until those are done, and are then admitted
+automatically. If one of them is parked or discarded, the batch stops itself: "dispatcher batch
+NAME" says why. Running the same command again shows its state: exit code 3 if it has stopped.
 
---from reads rows of a PostgreSQL in place of a file. With --query each row becomes a job, as a line
-of NDJSON with --id-field does: numerics as they stand, times in UTC, jsonb nested. With --outbox
-the rows of a table are taken over: each once, by its id, and marked as accepted, or with the reason
-why it can't be a job.
+--from reads rows of a PostgreSQL instead of a file. With --query each row becomes a job, like a line
+of NDJSON with --id-field: numerics keep all digits, times are in UTC, jsonb is nested. With
+--outbox the rows of a table are enqueued, each once by its id, and marked as accepted, or with the
+reason why they can't be jobs.
 
---replace gives parked jobs another payload and takes them in again, with the next generation of
-their idempotency key. The lines may be what "dispatcher dlq show --payload -o json", list and
-export write, edited: nothing but the payload may have changed. A job that has this payload already
-is a duplicate. One that isn't parked, or that an earlier call may have charged, is a line that
-can't be used; and so is one whose amount can be read now and can't be in the new payload, unless
---without-amount. One without room stays parked as it was, with its new payload; so does one of a
-paused batch, until that is resumed. It shows the jobs and their money before and after, and asks on
-a terminal; elsewhere it is a dry run, unless --yes.`
+--replace gives parked jobs another payload and enqueues them again, with the next generation of
+their idempotency key. The lines may be the edited output of "dispatcher dlq show --payload -o
+json", list and export; only the payload may change. A job that already has this payload is a
+duplicate. A line is invalid if its job isn't parked, may have been charged by an earlier call, or
+would lose a readable amount (unless --without-amount). A job without room stays parked with its new
+payload; so does a job of a paused batch, until that is resumed. It shows the jobs and their money
+before and after, and asks on a terminal; elsewhere it is a dry run, unless --yes.`
 
 const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.csv --id-field invoice --rejects bad.csv
@@ -123,7 +121,7 @@ func command(s cli.Streams, patience time.Duration) *cobra.Command {
 	f := &flags{patience: patience}
 	cmd := &cobra.Command{
 		Use:     name + " -f FILE [-g GATEWAY]",
-		Short:   "Hand a billing file's jobs to the dispatcher",
+		Short:   "Enqueue the jobs of a billing file",
 		Long:    long,
 		Example: example,
 		Args:    noArgs,
@@ -153,35 +151,35 @@ func noArgs(_ *cobra.Command, args []string) error {
 
 func (f *flags) declare(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&f.gateway, "gateway", "g", "", "`GATEWAY` of the jobs whose line names none")
+	fs.StringVarP(&f.gateway, "gateway", "g", "", "`GATEWAY` of lines that name none")
 	cli.Once(cmd, &f.file, "file", "f", "billing `FILE`; - is standard input")
-	fs.StringVar(&f.batch, "batch", "", "`NAME` of this run, to look it up by (dispatcher batch)")
-	fs.StringVar(&f.idField, "id-field", "", "`FIELD` that is the id; the line itself is the payload")
-	fs.StringVar(&f.route, "route", "", "`ROUTE` of the gateway for jobs whose line names none")
-	fs.StringVar(&f.routeField, "route-field", "", "with --id-field, the `FIELD` that is the route; the line itself is the payload")
-	fs.StringVar(&f.class, "priority", "", "`CLASS` of jobs whose line names none: those of a higher one are called first")
-	fs.StringVar(&f.lane, "lane", "", "`LANE` of jobs whose line names none, where jobs name their lanes themselves")
-	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by its name's ending, else ndjson)", "", producer.NDJSON, producer.CSV)
+	fs.StringVar(&f.batch, "batch", "", "`NAME` of the batch, for dispatcher batch NAME")
+	fs.StringVar(&f.idField, "id-field", "", "`FIELD` with the id; the line itself is the payload")
+	fs.StringVar(&f.route, "route", "", "`ROUTE` of lines that name none")
+	fs.StringVar(&f.routeField, "route-field", "", "with --id-field, the `FIELD` with the route; the line itself is the payload")
+	fs.StringVar(&f.class, "priority", "", "`CLASS` of lines that name none: higher classes are called first")
+	fs.StringVar(&f.lane, "lane", "", "`LANE` of lines that name none, if jobs name their lanes themselves")
+	cli.Choice(cmd, &f.format, "format", "format of the file: ndjson or csv (default: by file name extension, else ndjson)", "", producer.NDJSON, producer.CSV)
 	fs.StringVar(&f.separator, "separator", "", "`CHARACTER` between the fields of a CSV file, or tab (default: a comma)")
 	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of numbers that the gateway's map reads: . or , (default: a point, and no commas)")
 	cli.Choice(cmd, &f.encoding, "encoding", "encoding of the file: utf-8, latin-1 or windows-1252", producer.Encodings()...)
-	cli.Choice(cmd, &f.onFull, "on-full", "what to do with jobs that admission has no room for", modes()...)
+	cli.Choice(cmd, &f.onFull, "on-full", "how to handle jobs without room at admission", modes()...)
 	fs.StringVar(&f.at, "at", "", "send no job before this `TIME`: RFC 3339, \"2026-11-30 18:00\" (local time unless it says otherwise), 2026-11-30, +90m, +2d")
 	fs.StringVar(&f.expires, "expires", "", "send no job after this `TIME`, written as for --at")
 	fs.BoolVar(&f.dryRun, "dry-run", false, "read, check and report, but send nothing to Redis")
-	fs.IntVar(&f.show, "show", 0, "with --dry-run, print the first `N` jobs of each gateway as they would be called, payloads too")
-	fs.Int64Var(&f.canary, "canary", 0, "let the first `N` jobs of the batch go ahead; the rest waits until they are done")
+	fs.IntVar(&f.show, "show", 0, "with --dry-run, print the first `N` jobs of each gateway as they would be called, with payloads")
+	fs.Int64Var(&f.canary, "canary", 0, "call the first `N` jobs of the batch first; the rest waits until they are done")
 	fs.BoolVar(&f.replace, "replace", false, "give parked jobs the payload of their line, and replay them")
 	fs.BoolVar(&f.yes, "yes", false, "do a --replace without asking")
-	fs.BoolVar(&f.withoutAmount, "without-amount", false, "let a --replace take away amounts that can be read now")
-	fs.StringVar(&f.why, "why", "", "the `REASON` of a --replace, written down")
-	fs.StringVar(&f.rejects, "rejects", "", "write the lines that can't be used to `FILE`, to be mended and enqueued again")
-	fs.StringVar(&f.from, "from", "", "read rows of the PostgreSQL at this `URL` in place of a file; with ${NAME} and ${file:PATH} it shows nobody its password")
+	fs.BoolVar(&f.withoutAmount, "without-amount", false, "let a --replace remove readable amounts")
+	fs.StringVar(&f.why, "why", "", "the `REASON` of a --replace, recorded in the trail")
+	fs.StringVar(&f.rejects, "rejects", "", "write invalid lines to `FILE`, to be corrected and enqueued again")
+	fs.StringVar(&f.from, "from", "", "read rows of the PostgreSQL at this `URL` instead of a file; use ${NAME} or ${file:PATH} to keep its password hidden")
 	fs.StringVar(&f.query, "query", "", "with --from, the `SELECT` whose rows become jobs")
-	fs.StringVar(&f.idColumn, "id-column", "", "with --query, the `COLUMN` that is the id; the row itself is the payload")
-	fs.StringVar(&f.outbox, "outbox", "", "with --from, the `TABLE` whose rows are taken over, each once, and marked")
-	fs.BoolVar(&f.follow, "follow", false, "with --outbox, take over new rows as they come, until SIGTERM")
-	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` usable jobs")
+	fs.StringVar(&f.idColumn, "id-column", "", "with --query, the `COLUMN` with the id; the row itself is the payload")
+	fs.StringVar(&f.outbox, "outbox", "", "with --from, the `TABLE` whose rows are enqueued, each once, and marked")
+	fs.BoolVar(&f.follow, "follow", false, "with --outbox, continue with new rows until SIGTERM")
+	fs.StringVar(&f.expectCount, "expect-count", "", "refuse the file unless it has `N` valid jobs")
 	fs.StringVar(&f.expectSum, "expect-sum", "", "refuse the file unless its amounts add up to `AMOUNT`: minor units, or EUR=9635.86,JPY=1050")
 }
 

@@ -16,7 +16,7 @@ type Common struct {
 	Config string // the configuration file; default $DISPATCHER_CONFIG, else dispatcher.yaml
 	Redis  string // overrides the file's redis; empty means as the file says
 	Output string // "text" (default) or "json"
-	Quiet  bool   // no progress and no remarks on standard error
+	Quiet  bool   // no progress or notes on standard error
 }
 
 // AddTo gives cmd and all its subcommands the common flags.
@@ -27,9 +27,9 @@ func (c *Common) AddTo(cmd *cobra.Command) {
 	}
 	f := cmd.PersistentFlags()
 	f.StringVarP(&c.Config, "config", "c", config, "configuration `FILE` ($DISPATCHER_CONFIG)")
-	f.StringVar(&c.Redis, "redis", "", "Redis `URL`; overrides the file, where ${REDIS_URL} or ${file:PATH} keeps a password out of the list of processes")
+	f.StringVar(&c.Redis, "redis", "", "Redis `URL`; overrides the file, where ${REDIS_URL} or ${file:PATH} keeps a password out of the process list")
 	f.VarP(&choice{value: &c.Output, allowed: []string{"text", "json"}, unset: "text"}, "output", "o", "`text|json`")
-	f.BoolVarP(&c.Quiet, "quiet", "q", false, "no progress and no remarks on standard error")
+	f.BoolVarP(&c.Quiet, "quiet", "q", false, "no progress or notes on standard error")
 }
 
 // WarnOfRedis says on standard error that a password in --redis is seen by others, unless -q.

@@ -21,8 +21,8 @@ type manPages struct {
 func ManCommand(s Streams, c *Common) *cobra.Command {
 	return &cobra.Command{
 		Use: "man [DIR]", Short: "Write man pages of all commands",
-		Long: `Man writes a manual page for each command into a directory, which is made if it is not there (default: man1 in the
-present one). What is there already under these names is replaced.`,
+		Long: `Man writes a manual page for each command into a directory, which is created if missing (default: man1 in
+the current directory). Existing files of these names are replaced.`,
 		Example: "  dispatcher man\n  man -l man1/dispatcher-run.1\n  sudo dispatcher man /usr/local/share/man/man1",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
