@@ -22,11 +22,11 @@ const gatewaysPage = "../docs/gateways.md"
 func TestTheGatewaysPageIsMadeFromThePacks(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
-	b.WriteString("# Payment gateways\n\nWhat is known of each gateway that has a pack: see [Packs](configuration.md#packs). This page is made from the packs; " +
-		"`dispatcher packs show NAME` prints one with the source of each value.\n\nThe table *trouble* says what becomes of a job, as each pack was tried with it before the " +
-		"[double](doubles.md#fates) of its gateway, which explains the words in its first column. The last column is for a process that dies before or after the job's first call. *Done* is charged once, *refused* is not charged. " +
-		"*Accepted*: the outcome comes later. *Unknown*: nobody knows. More than one word: it depends on the gateway's answer.\n\n" +
-		"The table *look-up* says how Spillway [asks after](configuration.md#look-ups) unknown and accepted jobs; its times count from the end of the call. A job that is not settled after the last one, or of which nothing is asked, is parked for a person.\n\n")
+	b.WriteString("# Payment gateways\n\nThis page shows the contents of each [pack](configuration.md#packs). It is generated from the packs; " +
+		"`dispatcher packs show NAME` prints one with the source of each value.\n\nThe table *trouble* shows how a job ends in each kind of trouble. Each pack was tested against the " +
+		"[double](doubles.md#fates) of its gateway; see there for the words in its first column. The last column applies if the process dies before or after the job's first call. *Done* means charged once, *refused* means not charged. " +
+		"*Accepted* means that the outcome comes later, *unknown* that it is not known. More than one word means that it depends on the gateway's answer.\n\n" +
+		"The table *look-up* shows how Spillway [looks up](configuration.md#look-ups) unknown and accepted jobs; times count from the end of the call. A job that is not settled after the last look-up, or can't be looked up, is parked for a person.\n\n")
 	for _, name := range packs.Names() {
 		section(t, &b, name)
 	}
@@ -111,7 +111,7 @@ func keys(p packs.Pack, g config.Gateway) string {
 	if life, ok := config.PackLifetime(p); ok {
 		text += fmt.Sprintf(". The gateway keeps them for %s.", job.FormatDuration(life))
 	} else {
-		text += ". The gateway publishes no lifetime: a key is trusted for 5 minutes."
+		text += ". The gateway publishes no lifetime, so a key is trusted for 5 minutes."
 	}
 	if g.Request.KeyForgets {
 		text += " After a failure or a lost answer a key covers no second call."
@@ -132,14 +132,14 @@ func limits(p packs.Pack) string {
 
 func done(g config.Gateway) string {
 	if len(g.Answers.DoneNeeds) == 0 {
-		return "a 2xx, where no rule says otherwise."
+		return "a 2xx, unless a rule says otherwise."
 	}
 	var needs []string
 	for field, values := range g.Answers.DoneNeeds {
 		needs = append(needs, fmt.Sprintf("`%s` is %s", field, strings.Join(values, " or ")))
 	}
 	slices.Sort(needs)
-	return "a 2xx where " + strings.Join(needs, " and ") + ", or where a rule says so."
+	return "a 2xx in which " + strings.Join(needs, " and ") + ", or if a rule says so."
 }
 
 // event is a rule as the page shows it.
@@ -229,7 +229,7 @@ func means(q *config.Query, then string) string {
 func absent(q *config.Query) string {
 	for _, r := range q.Answers {
 		if r.Then == string(job.LookNotDone) {
-			return "made again, " + job.FormatDuration(r.After) + " after the call at the earliest"
+			return "called again, at the earliest " + job.FormatDuration(r.After) + " after the call"
 		}
 	}
 	return "a person"
