@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +39,7 @@ type bulk struct {
 	jobs   int
 	peers  int // jobs of a peer
 	config string
-	file   string
+	file   string // "-": the lines are made as they are read
 
 	gateway string    // of jobs whose line names none
 	node    *nodePeer // nil where BullMQ can't be run
@@ -58,7 +60,7 @@ func newBulk(c *redis.Client, s *server, url string, jobs int) (*bulk, error) {
 
 // buildInto builds both programs.
 func buildInto(dir string) error {
-	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/enqueue", "./cmd/dispatcher")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/enqueue", "./cmd/dispatcher")
 	build.Dir, build.Stderr = "..", os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build the programs (run this in the folder bench): %w", err)
@@ -71,10 +73,19 @@ func (b *bulk) writeFile() error { return os.WriteFile(b.file, []byte(lines(b.jo
 // lines are so many jobs as enqueue reads them.
 func lines(jobs int) string {
 	var text strings.Builder
-	for i := range jobs {
-		fmt.Fprintf(&text, "{\"id\":%q,\"payload\":%s}\n", id(i), payload(i))
-	}
+	_ = writeLines(&text, jobs) // which never fails there
 	return text.String()
+}
+
+// writeLines writes them one after the other, however many.
+func writeLines(w io.Writer, jobs int) error {
+	out := bufio.NewWriterSize(w, 1<<20)
+	for i := range jobs {
+		if _, err := fmt.Fprintf(out, "{\"id\":%q,\"payload\":%s}\n", id(i), payload(i)); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
 }
 
 func id(i int) string { return fmt.Sprintf("inv-%08d", i) }
@@ -104,33 +115,39 @@ func (b *bulk) enqueueBy(ctx context.Context, config string) (r report, err erro
 	cmd := exec.CommandContext(ctx, filepath.Join(b.dir, "enqueue"), "-c", config, "-g", b.gateway, "-f", b.file, "--batch", "november", "-q", "-o", "json")
 	var out bytes.Buffer
 	cmd.Stdout = &out
+	if b.file == "-" {
+		from, to := io.Pipe()
+		defer from.Close()
+		go func() { _ = to.CloseWithError(writeLines(to, b.jobs)) }()
+		cmd.Stdin = from
+	}
+	took, mib, err := watched(cmd)
+	if err != nil {
+		return r, fmt.Errorf("enqueue: %w", err)
+	}
+	r.rate, r.mib = float64(b.jobs)/took.Seconds(), mib
+	return r, json.Unmarshal(out.Bytes(), &r)
+}
+
+// watched runs a command: how long it took, and the most memory that its process had, in MiB.
+func watched(cmd *exec.Cmd) (took time.Duration, mib float64, err error) {
 	start := time.Now()
 	if err := cmd.Start(); err != nil {
-		return r, fmt.Errorf("enqueue: %w", err)
+		return 0, 0, err
 	}
 	over, most := make(chan struct{}), make(chan float64)
 	go func() { most <- peak(cmd.Process.Pid, over) }()
 	err = cmd.Wait()
-	r.rate = float64(b.jobs) / time.Since(start).Seconds()
+	took = time.Since(start)
 	close(over)
-	if r.mib = <-most; err != nil {
-		return r, fmt.Errorf("enqueue: %w", err)
-	}
-	return r, json.Unmarshal(out.Bytes(), &r)
+	return took, <-most, err
 }
 
 // peak looks at the most memory that a process has used, in MiB, until it is over. What the kernel says at its end counts this process in,
 // of which it was a copy at first.
 func peak(pid int, over <-chan struct{}) (mib float64) {
 	for {
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		for line := range strings.Lines(string(status)) {
-			if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-				var kib float64
-				_, _ = fmt.Sscan(text, &kib)
-				mib = kib / 1024
-			}
-		}
+		mib = max(mib, most(pid))
 		select {
 		case <-over:
 			return mib

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -123,53 +119,39 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 	if err != nil {
 		return got, err
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	d, err := runDispatcher(ctx, dir, config)
 	if err != nil {
 		return got, err
 	}
-	listen := ln.Addr().String()
-	_ = ln.Close()
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "dispatcher"), "run", "-c", config, "--listen", listen, "-q", "--log-level", "error")
-	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+redis.dir)
-	begun := time.Now()
-	if err := cmd.Start(); err != nil {
-		return got, err
-	}
-	defer func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-	}()
-	if err := ready(ctx, listen); err != nil {
-		return got, err
-	}
-	got.ready = time.Since(begun)
+	defer d.stop()
+	got.ready = d.ready
 	if err := pause(ctx, crowdCalms); err != nil {
 		return got, err
 	}
-	before := processorTime(cmd.Process.Pid)
+	before := d.worked()
 	if err := pause(ctx, crowdIdle); err != nil {
 		return got, err
 	}
-	got.idle = (processorTime(cmd.Process.Pid) - before).Seconds() / crowdIdle.Seconds()
+	got.idle = (d.worked() - before).Seconds() / crowdIdle.Seconds()
 	if err := c.enqueue(ctx, dir, config); err != nil {
 		return got, err
 	}
 	if err := pause(ctx, crowdWarms); err != nil {
 		return got, err
 	}
-	from, own, server := time.Now(), processorTime(cmd.Process.Pid), processorTime(redis.cmd.Process.Pid)
+	from, own, server := time.Now(), d.worked(), processorTime(redis.cmd.Process.Pid)
 	if err := pause(ctx, crowdFor); err != nil {
 		return got, err
 	}
 	until := time.Now()
 	got.rate, got.fullest = gw.seen(from, until)
 	calls := max(got.rate*until.Sub(from).Seconds(), 1)
-	got.own = float64((processorTime(cmd.Process.Pid) - own).Microseconds()) / calls
+	got.own = float64((d.worked() - own).Microseconds()) / calls
 	got.redis = float64((processorTime(redis.cmd.Process.Pid) - server).Microseconds()) / calls
-	if got.views, err = look(ctx, filepath.Join(dir, "dispatcher"), config, "http://"+listen); err != nil {
+	if got.views, err = look(ctx, filepath.Join(dir, "dispatcher"), config, d.url); err != nil {
 		return got, err
 	}
-	got.mib, got.back = most(cmd.Process.Pid), got.views.unused
+	got.mib, got.back = most(d.cmd.Process.Pid), got.views.unused
 	return got, nil
 }
 
@@ -184,36 +166,5 @@ func (c crowd) enqueue(ctx context.Context, dir, config string) error {
 			fmt.Fprintf(&text, "{\"id\":%q,\"gateway\":\"m%04d\",\"payload\":%s}\n", id(i), g, payload(i))
 		}
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "enqueue"), "-c", config, "-f", "-", "-q")
-	cmd.Stdin = strings.NewReader(text.String())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("enqueue: %w\n%s", err, out)
-	}
-	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// ready waits until a dispatcher serves.
-func ready(ctx context.Context, listen string) error {
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		res, err := http.Get("http://" + listen + "/readyz")
-		if err == nil {
-			_ = res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return errors.New("the dispatcher was not ready within a minute")
+	return enqueueFrom(ctx, dir, config, strings.NewReader(text.String()))
 }

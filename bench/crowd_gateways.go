@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 // gateways answer every call at once and note when each was called, as the kernel stamps it: a busy machine delays what notes it.
 type gateways struct {
 	url string
+	// heard, where it is set, gets the stamp of each call. What is in refusals has the next call answered 429 with Retry-After: refusedFor, and hears when that was sent.
+	heard    chan time.Time
+	refusals chan chan<- time.Time
 
 	mu    sync.Mutex
 	calls map[string][]time.Time
@@ -38,8 +42,46 @@ func (g *gateways) answer(w http.ResponseWriter, r *http.Request) {
 	g.mu.Lock()
 	g.calls[r.URL.Path] = append(g.calls[r.URL.Path], at)
 	g.mu.Unlock()
+	if g.heard != nil {
+		g.heard <- at
+	}
 	w.Header().Set("Content-Type", "application/json")
+	select {
+	case sent := <-g.refusals:
+		refuse(w)
+		sent <- time.Now()
+		return
+	default:
+	}
 	_, _ = w.Write([]byte(`{"id":"pay_1"}`))
+}
+
+// refusedFor is for how long a 429 asks for no call.
+const refusedFor = 2 * time.Second
+
+// refuse answers 429 and hands the answer to the kernel.
+func refuse(w http.ResponseWriter) {
+	text := `{"error":"too many"}`
+	w.Header().Set("Retry-After", strconv.Itoa(int(refusedFor.Seconds())))
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(http.StatusTooManyRequests)
+	_, _ = io.WriteString(w, text)
+	_ = http.NewResponseController(w).Flush()
+}
+
+// between returns the stamps of all calls after one moment and before another, in order.
+func (g *gateways) between(from, to time.Time) (all []time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, calls := range g.calls {
+		for _, at := range calls {
+			if at.After(from) && at.Before(to) {
+				all = append(all, at)
+			}
+		}
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	return all
 }
 
 // seen returns the calls a second between two moments, and the most of one gateway within any second.

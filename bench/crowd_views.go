@@ -2,12 +2,12 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -21,47 +21,66 @@ type views struct {
 
 // look takes each view once.
 func look(ctx context.Context, dispatcher, config, url string) (v views, err error) {
-	command := func(args ...string) (time.Duration, error) {
-		begun := time.Now()
-		cmd := exec.CommandContext(ctx, dispatcher, append(args, "-c", config, "-o", "json")...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("dispatcher %s: %w\n%s", args[0], err, out)
-		}
-		return time.Since(begun), nil
-	}
-	page := func(path string, read func(io.Reader) error) (time.Duration, error) {
-		begun := time.Now()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+path, nil)
-		if err != nil {
-			return 0, err
-		}
-		res, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		defer res.Body.Close()
-		if res.StatusCode != http.StatusOK {
-			return 0, fmt.Errorf("%s: %s", path, res.Status)
-		}
-		err = read(res.Body)
-		return time.Since(begun), err
-	}
-	all := func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err }
-	if v.status, err = command("status"); err != nil {
+	if v.status, _, err = command(ctx, dispatcher, config, "status"); err != nil {
 		return v, err
 	}
-	if v.job, err = command("job", id(0), "-g", "m0000"); err != nil {
+	if v.job, _, err = command(ctx, dispatcher, config, "job", id(0), "-g", "m0000"); err != nil {
 		return v, err
 	}
-	if v.console, err = page("/", all); err != nil {
+	if v.console, err = page(ctx, url+"/", nothing); err != nil {
 		return v, err
 	}
-	v.metrics, err = page("/metrics", func(r io.Reader) (err error) { v.unused, err = unused(r); return err })
+	v.metrics, err = page(ctx, url+"/metrics", func(r io.Reader) error {
+		s, err := slotsOf(r)
+		v.unused = s.unused / s.granted
+		return err
+	})
 	return v, err
 }
 
-// unused is the share of the slots granted that no call was made in.
-func unused(metrics io.Reader) (float64, error) {
+// command runs the program: how long it took, and the most memory that it had, in MiB.
+func command(ctx context.Context, dispatcher, config string, args ...string) (took time.Duration, mib float64, err error) {
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, dispatcher, append(args, "-c", config, "-o", "json")...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	took, mib, err = watched(cmd)
+	if err != nil {
+		text := out.Bytes()
+		err = fmt.Errorf("dispatcher %s: %w\n%s", args[0], err, text[max(len(text)-2000, 0):])
+	}
+	return took, mib, err
+}
+
+// page gets a page and has it read: how long both took.
+func page(ctx context.Context, url string, read func(io.Reader) error) (time.Duration, error) {
+	begun := time.Now()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("%s: %s", url, res.Status)
+	}
+	err = read(res.Body)
+	return time.Since(begun), err
+}
+
+// nothing reads a page and keeps nothing of it.
+func nothing(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// slots are how many were granted, and in how many of these no call was made.
+type slots struct{ granted, unused float64 }
+
+// slotsOf is what /metrics says of them.
+func slotsOf(metrics io.Reader) (s slots, err error) {
 	sums := map[string]float64{}
 	for lines := bufio.NewScanner(metrics); lines.Scan(); {
 		name, rest, _ := strings.Cut(lines.Text(), "{")
@@ -71,31 +90,9 @@ func unused(metrics io.Reader) (float64, error) {
 		}
 		sums[name] += n
 	}
-	granted := sums["spillway_slots_granted_total"]
-	if granted == 0 {
-		return 0, errors.New("/metrics tells of no slot")
+	s = slots{sums["spillway_slots_granted_total"], sums["spillway_slots_released_total"] + sums["spillway_slots_lost_total"]}
+	if s.granted == 0 {
+		return s, errors.New("/metrics tells of no slot")
 	}
-	return (sums["spillway_slots_released_total"] + sums["spillway_slots_lost_total"]) / granted, nil
-}
-
-// processorTime is what a process has taken, in Linux's hundredths of a second.
-func processorTime(pid int) time.Duration {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	_, rest, _ := strings.Cut(string(text), ") ")
-	var user, system int64
-	if f := strings.Fields(rest); len(f) > 12 {
-		_, _ = fmt.Sscan(f[11]+" "+f[12], &user, &system)
-	}
-	return time.Duration(user+system) * 10 * time.Millisecond
-}
-
-// most is the most memory that a process has had, in MiB.
-func most(pid int) (mib float64) {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(text)) {
-		if size, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			_, _ = fmt.Sscan(size, &mib)
-		}
-	}
-	return mib / 1024
+	return s, nil
 }

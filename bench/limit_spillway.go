@@ -27,12 +27,7 @@ func fillSpillway(ctx context.Context, t *trial) error {
 	if err := os.WriteFile(t.config(), fmt.Appendf(nil, limitConfig, t.server.addr, t.url, limitN), 0o600); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, t.program("enqueue"), "-c", t.config(), "-g", "bench", "-f", "-", "-q")
-	cmd.Stdin = strings.NewReader(lines(t.jobs))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("enqueue: %w\n%s", err, out)
-	}
-	return nil
+	return enqueueFrom(ctx, t.server.dir, t.config(), strings.NewReader(lines(t.jobs)), "-g", limitQueue)
 }
 
 func spillwayWorker(ctx context.Context, t *trial) (*exec.Cmd, error) {

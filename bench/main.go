@@ -1,6 +1,7 @@
 // Bench measures what admission and the pacer cost, as ratios to a plain SET and beside redis_rate, and how fast jobs go in and out
 // beside asynq's own client and server, BullMQ and a raw pipeline: all in one run on one redis-server of its own. It is a module of its own, so
-// that the program does not depend on what it is measured against. With -limit it compares ways to keep a provider's limit.
+// that the program does not depend on what it is measured against. With -limit it compares ways to keep a provider's limit; with -latency, -scale, -backlog and -crowd
+// it measures what docs/capacity.md says.
 package main
 
 import (
@@ -23,6 +24,9 @@ type options struct {
 	crowd         bool
 	crowds        string
 	limit         bool
+	latency       bool
+	scale         bool
+	backlog       bool
 	limitWorker   string // set in a worker process of the comparison against a limit
 }
 
@@ -36,6 +40,9 @@ func main() {
 	flag.BoolVar(&o.cluster, "cluster", false, "measure one redis-server beside a cluster of three instead, -runs times")
 	flag.BoolVar(&o.crowd, "crowd", false, "compare crowds of gateways with one that allows as much instead, -runs times")
 	flag.StringVar(&o.crowds, "crowds", "", "with -crowd: only the crowds of these numbers, such as 14: 1 is 300 × 5/s, 2 is 1,000 × 1/s, 3 and 4 are 3,000 × 5/s, 50 of them busy and all")
+	flag.BoolVar(&o.latency, "latency", false, "measure how soon a job is called, 500 times or -jobs, and how soon calls end after a 429, instead")
+	flag.BoolVar(&o.scale, "scale", false, "have four processes keep the limit of one gateway, of up to 5,000 calls a second, instead, -runs times")
+	flag.BoolVar(&o.backlog, "backlog", false, "measure a backlog of 10,000,000 jobs, or -jobs, instead; Redis takes 0.7 GB for each million")
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
 	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs; -svg draws that then")
@@ -44,13 +51,26 @@ func main() {
 	if *full {
 		o.jobs = 1_000_000
 	}
-	if o.limit && !given("jobs") {
-		o.jobs = limitJobs
+	if !given("jobs") {
+		o.jobs = o.usual()
 	}
 	if err := start(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// usual is how many jobs there are where the command line does not say.
+func (o options) usual() int {
+	switch {
+	case o.limit:
+		return limitJobs
+	case o.latency:
+		return latencyJobs
+	case o.backlog:
+		return backlogJobs
+	}
+	return o.jobs
 }
 
 func start(o options) error {
@@ -65,11 +85,13 @@ func start(o options) error {
 	if o.crowd {
 		return crowding(ctx, o.runs, o.crowds)
 	}
-	if o.cluster {
-		return clustered(ctx, o)
-	}
-	if o.limit {
-		return limited(ctx, o)
+	for _, one := range []struct {
+		is bool
+		do func(context.Context, options) error
+	}{{o.cluster, clustered}, {o.limit, limited}, {o.latency, latency}, {o.scale, scale}, {o.backlog, backlog}} {
+		if one.is {
+			return one.do(ctx, o)
+		}
 	}
 	server, err := startRedis()
 	if err != nil {

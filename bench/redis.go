@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -22,18 +21,17 @@ func startRedis(args ...string) (*server, error) {
 	if err != nil {
 		return nil, errors.New("no redis-server on the PATH: run make install-test-deps")
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	port := ln.Addr().(*net.TCPAddr).Port
-	_ = ln.Close()
+	_, port, _ := net.SplitHostPort(addr)
 	dir, err := os.MkdirTemp("", "spillway-bench-")
 	if err != nil {
 		return nil, err
 	}
-	s := &server{addr: fmt.Sprintf("127.0.0.1:%d", port), dir: dir}
-	s.cmd = exec.Command(path, append([]string{"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir}, args...)...)
+	s := &server{addr: addr, dir: dir}
+	s.cmd = exec.Command(path, append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir}, args...)...)
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
