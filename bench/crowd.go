@@ -53,7 +53,8 @@ type crowded struct {
 	fullest int           // calls of one gateway within a second, at most
 	back    float64       // the share of slots that were given back or came too late
 	mib     float64       // of the process's memory, at most
-	idle    float64       // processor time of the process before there were jobs, as a share of one processor
+	idle    float64       // processor time of the process before there were jobs, as a share of one processor,
+	quiet   float64       // and of Redis
 	own     float64       // µs of a processor that the process took for a call
 	redis   float64       // and Redis
 	ready   time.Duration // from the start of the process
@@ -70,8 +71,8 @@ func crowding(ctx context.Context, runs int, which string) error {
 	if err := buildInto(dir); err != nil {
 		return err
 	}
-	fmt.Println("| | calls/s | of what is allowed | to one gateway | fullest second | slots unused | µs a call: dispatcher | Redis | MiB | idle | ready | status | job | console | /metrics |\n" +
-		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+	fmt.Println("| | calls/s | of what is allowed | to one gateway | fullest second | slots unused | µs a call: dispatcher | Redis | MiB | idle: dispatcher | Redis | ready | status | job | console | /metrics |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
 	for range runs {
 		for i, pair := range crowds {
 			if which != "" && !strings.Contains(which, fmt.Sprint(i+1)) {
@@ -87,8 +88,8 @@ func crowding(ctx context.Context, runs int, which string) error {
 					one = got.rate
 				}
 				v := got.views
-				fmt.Printf("| %s | %.0f | %.1f %% | %.2f | %d of %d | %.2f %% | %.0f | %.0f | %.0f | %.1f %% | %.1f s | %.2f s | %.2f s | %.2f s | %.2f s |\n", c, got.rate,
-					100*got.rate/float64(c.busy*c.perSecond), got.rate/one, got.fullest, c.perSecond, 100*got.back, got.own, got.redis, got.mib, 100*got.idle,
+				fmt.Printf("| %s | %.0f | %.1f %% | %.2f | %d of %d | %.2f %% | %.0f | %.0f | %.0f | %.1f %% | %.1f %% | %.1f s | %.2f s | %.2f s | %.2f s | %.2f s |\n", c, got.rate,
+					100*got.rate/float64(c.busy*c.perSecond), got.rate/one, got.fullest, c.perSecond, 100*got.back, got.own, got.redis, got.mib, 100*got.idle, 100*got.quiet,
 					got.ready.Seconds(), v.status.Seconds(), v.job.Seconds(), v.console.Seconds(), v.metrics.Seconds())
 			}
 		}
@@ -128,11 +129,12 @@ func (c crowd) trial(ctx context.Context, dir string) (got crowded, err error) {
 	if err := pause(ctx, crowdCalms); err != nil {
 		return got, err
 	}
-	before := d.worked()
+	before, quiet := d.worked(), processorTime(redis.cmd.Process.Pid)
 	if err := pause(ctx, crowdIdle); err != nil {
 		return got, err
 	}
 	got.idle = (d.worked() - before).Seconds() / crowdIdle.Seconds()
+	got.quiet = (processorTime(redis.cmd.Process.Pid) - quiet).Seconds() / crowdIdle.Seconds()
 	if err := c.enqueue(ctx, dir, config); err != nil {
 		return got, err
 	}
