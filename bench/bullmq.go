@@ -11,7 +11,7 @@ import (
 // findBullmq leaves BullMQ out, and says why, where it can't be run: the rest is worth measuring without it.
 func (b *bulk) findBullmq(ctx context.Context) {
 	var err error
-	if b.node, err = bullmq(ctx, b.dir); err != nil {
+	if b.node, err = nodePeers(ctx, b.dir); err != nil {
 		b.node = nil
 		fmt.Fprintln(os.Stderr, "bench: the rows of BullMQ are left out:", err)
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,12 +17,12 @@ import (
 	strict "spillway/internal/provider"
 )
 
-// The comparison against a limit: so many jobs wait in the queue, and two worker processes bring them to a provider that allows
+// The comparison against a limit: so many jobs wait in the queue, and worker processes bring them to a provider that allows
 // limitN calls in every rolling window of a second.
 const (
 	limitN       = 100
 	limitJobs    = 3_000
-	limitWorkers = 2
+	limitWorkers = 2                     // processes, unless -workers says otherwise
 	limitAtOnce  = 10                    // calls that a worker of a peer may have under way: far more than the limit needs
 	limitService = 20 * time.Millisecond // of the provider
 	limitFor     = 5 * time.Minute       // at most for one peer
@@ -32,31 +35,54 @@ type contender struct {
 	ours       bool
 	// fill queues all jobs before a worker starts.
 	fill func(ctx context.Context, t *trial) error
-	// worker returns the command of one worker process.
-	worker func(ctx context.Context, t *trial) (*exec.Cmd, error)
-	// dead counts the jobs that nothing brings back.
-	dead func(ctx context.Context, t *trial) (int, error)
+	// worker returns the command of worker process i. One that was killed is asked for again.
+	worker func(ctx context.Context, t *trial, i int) (*exec.Cmd, error)
+	// left counts the jobs that it still has and will call by itself. nil: nobody can say.
+	left func(ctx context.Context, t *trial) (int, error)
 }
 
-// contenders are in the order of the table. Every library stands there as its documentation has it, and tuned by hand as well. BullMQ is
-// left out where it can't be had.
-func contenders(ctx context.Context, dir string) []contender {
-	all := []contender{
-		{name: "asynq, its rate-limit recipe", kind: kindRecipe},
-		{name: "asynq, tuned by hand: half the rate in each process, the handler waits", kind: kindWait},
-		{name: "asynq, redis_rate asked in the handler", kind: kindAsk},
-		{name: "asynq, redis_rate tuned by hand: no burst, the handler waits", kind: kindAskWait},
+// family is a library or a server, of which there are several contenders.
+type family struct {
+	name string
+	// find returns the contenders, and what ends the servers that they need. It fails where they can't be had.
+	find func(ctx context.Context, s *server) ([]contender, func(), error)
+}
+
+// families are in the order of the table. Each library stands there as its documentation has it, and tuned by hand as well.
+func families() []family {
+	return []family{
+		{"asynq", asynqContenders}, {"BullMQ", bullmqContenders}, {"Bottleneck", bottleneckContenders},
+		{"River", riverContenders}, {"Spillway", spillwayContenders},
 	}
-	for i := range all {
-		all[i].fill, all[i].worker, all[i].dead = fillAsynq, asynqWorker, archived
+}
+
+// contenders leaves out what can't be had here, and says why. only has names of families, divided by commas; empty means all.
+func contenders(ctx context.Context, s *server, only string) (all []contender, stop func(), err error) {
+	var ends []func()
+	stop = func() {
+		for _, end := range ends {
+			end()
+		}
 	}
-	n, err := bullmq(ctx, dir)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "without BullMQ:", err)
-	} else {
-		all = append(all, bullmqContenders(n)...)
+	chosen := strings.FieldsFunc(strings.ToLower(only), func(r rune) bool { return r == ',' })
+	for _, f := range families() {
+		if len(chosen) > 0 && !slices.Contains(chosen, strings.ToLower(f.name)) {
+			continue
+		}
+		found, end, err := f.find(ctx, s)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "without %s: %v\n", f.name, err)
+			continue
+		}
+		all = append(all, found...)
+		if end != nil {
+			ends = append(ends, end)
+		}
 	}
-	return append(all, contender{name: "Spillway", ours: true, fill: fillSpillway, worker: spillwayWorker, dead: parked})
+	if len(all) == 0 {
+		return nil, stop, fmt.Errorf("nobody is left to compare: -only %q", only)
+	}
+	return all, stop, nil
 }
 
 // given says whether a flag is on the command line.
@@ -77,12 +103,18 @@ func limited(ctx context.Context, o options) error {
 	if err := buildInto(server.dir); err != nil {
 		return err
 	}
-	fmt.Printf("%s\n%d jobs, %d worker processes, a provider that allows %d calls in every rolling second and answers in %s\n\n",
-		machine(ctx, c), o.jobs, limitWorkers, limitN, limitService)
+	all, stop, err := contenders(ctx, server, o.only)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s\n%d jobs, %d worker processes, a provider that allows %d calls in every rolling second and answers in %s%s\n\n",
+		machine(ctx, c), o.jobs, o.workers, limitN, limitService, troubleSays[o.trouble])
 	fmt.Println(limitHead)
 	var finished []finish
-	for i, one := range contenders(ctx, server.dir) {
-		f, err := (&trial{contender: one, c: c, server: server, jobs: o.jobs, dir: filepath.Join(server.dir, fmt.Sprint("trial-", i))}).run(ctx)
+	for i, one := range all {
+		t := &trial{contender: one, c: c, server: server, jobs: o.jobs, workers: o.workers, trouble: o.trouble, dir: filepath.Join(server.dir, fmt.Sprint("trial-", i))}
+		f, err := t.run(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
@@ -95,11 +127,14 @@ func limited(ctx context.Context, o options) error {
 	return os.WriteFile(o.svg, plotLimit(finished), 0o644)
 }
 
+// troubleSays is what the head of the table says of it.
+var troubleSays = map[bool]string{true: "; the first process is killed after a third of the jobs and started again, the last one stopped for " + pauseFor.String() + " after two"}
+
 // finish is what became of the jobs of one contender, as the provider saw it.
 type finish struct {
 	name       string
 	ours       bool
-	jobs, dead int
+	jobs, left int // left are not through yet
 	stats      strict.Stats
 	calls      []strict.CallLine
 	seconds    float64 // from the first call that was accepted to the last
@@ -113,22 +148,36 @@ func (f finish) fullest() int { return f.stats.MaxInWindow[0] }
 
 // fate says what became of the jobs that weren't done.
 func (f finish) fate() string {
-	left := f.jobs - f.stats.Charged - f.dead
+	lost := f.jobs - f.stats.Charged - f.left
 	switch {
-	case left > 0 && f.dead > 0:
-		return fmt.Sprintf("%d dead, %d not through after %s", f.dead, left, limitFor)
-	case left > 0:
-		return fmt.Sprintf("%d not through after %s", left, limitFor)
-	case f.dead > 0:
-		return fmt.Sprintf("%d dead", f.dead)
+	case f.left > 0 && lost > 0:
+		return fmt.Sprintf("%d, and %d not through after %s", lost, f.left, limitFor)
+	case f.left > 0:
+		return fmt.Sprintf("%d not through after %s", f.left, limitFor)
+	case lost > 0:
+		return fmt.Sprint(lost)
 	}
 	return "none"
 }
 
-const limitHead = "| | of the allowed rate | seconds | 429s | fullest rolling window | calls a job | jobs done | lost |\n|---|---:|---:|---:|---:|---:|---:|---|"
+// twice counts the jobs that were sent again after a call of theirs that the provider accepted.
+func (f finish) twice() (jobs int) {
+	accepted := map[string]int{}
+	for _, c := range f.calls {
+		if c.Status != http.StatusTooManyRequests && accepted[c.Key] < 2 {
+			if accepted[c.Key]++; accepted[c.Key] == 2 {
+				jobs++
+			}
+		}
+	}
+	return jobs
+}
+
+const limitHead = "| | of the allowed rate | seconds | 429s | fullest rolling window | calls a job | jobs done | lost | called twice |\n|---|---:|---:|---:|---:|---:|---:|---|---:|"
 
 // row is a line of the table, in Markdown.
 func (f finish) row() string {
 	calls := float64(f.stats.Calls) / float64(max(f.stats.Charged, 1))
-	return fmt.Sprintf("| %s | %.1f %% | %.1f | %d | %d | %.2f | %d | %s |", f.name, f.share(), f.seconds, f.stats.TooMany, f.fullest(), calls, f.stats.Charged, f.fate())
+	return fmt.Sprintf("| %s | %.1f %% | %.1f | %d | %d | %.2f | %d | %s | %d |",
+		f.name, f.share(), f.seconds, f.stats.TooMany, f.fullest(), calls, f.stats.Charged, f.fate(), f.twice())
 }

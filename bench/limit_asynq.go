@@ -1,17 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/http"
-	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -28,6 +22,20 @@ const (
 	kindAskWait = "ask-wait"
 )
 
+// asynqContenders are its wiki's recipe and redis_rate, each as it stands there and tuned by hand.
+func asynqContenders(context.Context, *server) ([]contender, func(), error) {
+	all := []contender{
+		{name: "asynq, its rate-limit recipe", kind: kindRecipe},
+		{name: "asynq, tuned by hand: a part of the rate in each process, the handler waits", kind: kindWait},
+		{name: "asynq, redis_rate asked in the handler", kind: kindAsk},
+		{name: "asynq, redis_rate tuned by hand: no burst, the handler waits", kind: kindAskWait},
+	}
+	for i := range all {
+		all[i].fill, all[i].worker, all[i].left = fillAsynq, asynqWorker, asynqLeft
+	}
+	return all, nil, nil
+}
+
 const asynqRetries = 1_000 // of a task: so many that none is archived for the limit's sake
 
 // fillAsynq queues the jobs with asynq's client.
@@ -42,19 +50,18 @@ func fillAsynq(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// archived counts asynq's dead tasks.
-func archived(_ context.Context, t *trial) (int, error) {
+// asynqLeft counts the tasks that asynq has neither done nor archived.
+func asynqLeft(_ context.Context, t *trial) (int, error) {
 	info, err := asynq.NewInspectorFromRedisClient(t.c).GetQueueInfo(limitQueue)
 	if err != nil {
 		return 0, err
 	}
-	return info.Archived, nil
+	return info.Pending + info.Active + info.Scheduled + info.Retry, nil
 }
 
 // asynqWorker is this program again, as one of the workers.
-func asynqWorker(ctx context.Context, t *trial) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	return exec.CommandContext(ctx, self, "-limit-worker", strings.Join([]string{t.kind, t.server.addr, t.url}, " ")), err
+func asynqWorker(ctx context.Context, t *trial, _ int) (*exec.Cmd, error) {
+	return t.self(ctx, t.kind, t.server.addr, t.url, t.workers)
 }
 
 // rateLimitError is the recipe's: it brings the task back after a time, and costs it no attempt.
@@ -81,31 +88,36 @@ func retryDelay(n int, err error, task *asynq.Task) time.Duration {
 // handler that passes the limiter before its call.
 func serveLimited(where string) error {
 	var kind, addr, url string
-	if _, err := fmt.Sscan(where, &kind, &addr, &url); err != nil {
+	var workers int
+	if _, err := fmt.Sscan(where, &kind, &addr, &url, &workers); err != nil {
 		return err
 	}
+	if isRiver(kind) {
+		return serveRiver(where)
+	}
 	c := redis.NewClient(&redis.Options{Addr: addr})
-	pass, err := passOf(kind, c)
+	pass, err := passOf(kind, c, workers)
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: limitAtOnce}, Timeout: 30 * time.Second}
+	client := callClient()
 	srv := asynq.NewServer(asynq.RedisClientOpt{Addr: addr}, asynq.Config{Concurrency: limitAtOnce, Queues: map[string]int{limitQueue: 1},
 		IsFailure: isFailure, RetryDelayFunc: retryDelay, LogLevel: asynq.ErrorLevel})
 	return srv.Run(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		if err := pass(ctx); err != nil {
 			return err
 		}
-		return charge(ctx, client, url, task)
+		taskID, _ := asynq.GetTaskID(ctx)
+		return charge(ctx, client, url, taskID, task.Payload())
 	}))
 }
 
 // passOf returns the limiter that a handler asks before its call. It answers nil, or the error to come back with.
-func passOf(kind string, c *redis.Client) (func(context.Context) error, error) {
+func passOf(kind string, c *redis.Client, workers int) (func(context.Context) error, error) {
 	shared := redis_rate.NewLimiter(c)
 	switch kind {
 	case kindRecipe: // the recipe's limiter is each process's own, so each has its part of the limit, and a second's worth of it at once
-		own := rate.NewLimiter(limitN/limitWorkers, limitN/limitWorkers)
+		own := rate.NewLimiter(limitN/rate.Limit(workers), max(limitN/workers, 1))
 		return func(context.Context) error {
 			if !own.Allow() {
 				return &rateLimitError{time.Duration(rand.IntN(10)) * time.Second}
@@ -113,20 +125,23 @@ func passOf(kind string, c *redis.Client) (func(context.Context) error, error) {
 			return nil
 		}, nil
 	case kindWait:
-		own := rate.NewLimiter(limitN/limitWorkers, 1)
+		own := rate.NewLimiter(limitN/rate.Limit(workers), 1)
 		return own.Wait, nil
 	case kindAsk:
-		return func(ctx context.Context) error {
-			r, err := shared.Allow(ctx, limitQueue, redis_rate.PerSecond(limitN))
-			if err == nil && r.Allowed == 0 {
-				err = &rateLimitError{r.RetryAfter}
-			}
-			return err
-		}, nil
+		return func(ctx context.Context) error { return askOnce(ctx, shared) }, nil
 	case kindAskWait:
 		return func(ctx context.Context) error { return askUntilGranted(ctx, shared) }, nil
 	}
 	return nil, fmt.Errorf("no worker is called %q", kind)
+}
+
+// askOnce has a job come back when redis_rate says that there will be room.
+func askOnce(ctx context.Context, l *redis_rate.Limiter) error {
+	r, err := l.Allow(ctx, limitQueue, redis_rate.PerSecond(limitN))
+	if err == nil && r.Allowed == 0 {
+		err = &rateLimitError{r.RetryAfter}
+	}
+	return err
 }
 
 // askUntilGranted asks again when redis_rate says that there will be room.
@@ -142,31 +157,4 @@ func askUntilGranted(ctx context.Context, l *redis_rate.Limiter) error {
 		case <-time.After(r.RetryAfter):
 		}
 	}
-}
-
-// charge makes the call. A 429 brings the task back when the provider says.
-func charge(ctx context.Context, client *http.Client, url string, task *asynq.Task) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(task.Payload()))
-	if err != nil {
-		return err
-	}
-	taskID, _ := asynq.GetTaskID(ctx)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", taskID)
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if _, err := io.Copy(io.Discard, res.Body); err != nil {
-		return err
-	}
-	switch res.StatusCode {
-	case http.StatusOK:
-		return nil
-	case http.StatusTooManyRequests:
-		seconds, err := strconv.Atoi(res.Header.Get("Retry-After"))
-		return errors.Join(err, &rateLimitError{time.Duration(seconds) * time.Second})
-	}
-	return errors.New(res.Status)
 }

@@ -18,6 +18,11 @@ gateways:
     leak: {limits: [%d/s]}
 `
 
+// spillwayContenders is the programs as they are built.
+func spillwayContenders(context.Context, *server) ([]contender, func(), error) {
+	return []contender{{name: "Spillway", ours: true, fill: fillSpillway, worker: spillwayWorker, left: spillwayLeft}}, nil, nil
+}
+
 func (t *trial) config() string { return filepath.Join(t.dir, "dispatcher.yaml") }
 
 func (t *trial) program(name string) string { return filepath.Join(t.server.dir, name) }
@@ -30,33 +35,32 @@ func fillSpillway(ctx context.Context, t *trial) error {
 	return enqueueFrom(ctx, t.server.dir, t.config(), strings.NewReader(lines(t.jobs)), "-g", limitQueue)
 }
 
-func spillwayWorker(ctx context.Context, t *trial) (*exec.Cmd, error) {
-	state, err := os.MkdirTemp(t.dir, "state-") // each process is as on a machine of its own
+// spillwayWorker has a state of its own for each process, as on a machine of its own. One that is started again finds that of before.
+func spillwayWorker(ctx context.Context, t *trial, i int) (*exec.Cmd, error) {
+	state := filepath.Join(t.dir, fmt.Sprint("state-", i))
 	cmd := exec.CommandContext(ctx, t.program("dispatcher"), "run", "-c", t.config(), "--listen", "", "-q")
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
-	return cmd, err
+	return cmd, os.MkdirAll(state, 0o700)
 }
 
-// parked counts the jobs that wait for a person: those that were rejected at the door go in by themselves.
-func parked(ctx context.Context, t *trial) (jobs int, err error) {
-	out, err := exec.CommandContext(ctx, t.program("dispatcher"), "dlq", "stats", "-c", t.config(), "-o", "json").Output()
+// spillwayLeft counts the jobs that wait for no person: those that were rejected at the door go in by themselves.
+func spillwayLeft(ctx context.Context, t *trial) (left int, err error) {
+	out, err := exec.CommandContext(ctx, t.program("dispatcher"), "status", "-c", t.config(), "-o", "json").Output()
 	if err != nil {
-		return 0, fmt.Errorf("dispatcher dlq stats: %w", err)
+		return 0, fmt.Errorf("dispatcher status: %w", err)
 	}
-	var stats struct {
+	var status struct {
 		Gateways []struct {
-			ByReason map[string]struct{ Jobs int } `json:"by_reason"`
+			Queued, Scheduled, Retrying, Pending int
+			InFlight                             int `json:"in_flight"`
+			Parked                               struct{ Rejected int }
 		}
 	}
-	if err := json.Unmarshal(out, &stats); err != nil {
+	if err := json.Unmarshal(out, &status); err != nil {
 		return 0, err
 	}
-	for _, g := range stats.Gateways {
-		for reason, r := range g.ByReason {
-			if reason != "rejected" {
-				jobs += r.Jobs
-			}
-		}
+	for _, g := range status.Gateways {
+		left += g.Queued + g.Scheduled + g.Retrying + g.Pending + g.InFlight + g.Parked.Rejected
 	}
-	return jobs, nil
+	return left, nil
 }

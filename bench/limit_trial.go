@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,18 +14,20 @@ import (
 )
 
 const (
-	lookEvery = 200 * time.Millisecond // whether all jobs are done
-	deadEvery = 10                     // looks, one of which asks for dead jobs too
-	stopGrace = 15 * time.Second       // for a worker to end by itself
+	lookEvery = 200 * time.Millisecond // at the provider
+	askEvery  = 10                     // looks without a call, after which the contender is asked what it has left
+	quietFor  = 20 * time.Second       // without a call: the jobs of a contender that can't be asked are gone
 )
 
 // trial is one contender at work.
 type trial struct {
 	contender
-	c      *redis.Client
-	server *server
-	jobs   int
-	dir    string // its own
+	c       *redis.Client
+	server  *server
+	jobs    int
+	workers int
+	trouble bool
+	dir     string // its own
 
 	provider *strict.Provider
 	url      string
@@ -44,15 +43,15 @@ func (t *trial) run(ctx context.Context) (f finish, err error) {
 	if err := t.fill(ctx, t); err != nil {
 		return f, fmt.Errorf("queue the jobs: %w", err)
 	}
-	w, err := t.start(ctx)
+	c, err := t.start(ctx)
 	if err != nil {
 		return f, err
 	}
-	dead, err := t.wait(ctx, w)
-	if err := errors.Join(err, w.stop()); err != nil {
+	left, err := t.wait(ctx, c)
+	if err := errors.Join(err, c.stop()); err != nil {
 		return f, err
 	}
-	return t.finish(dead), nil
+	return t.finish(left), nil
 }
 
 // prepare empties Redis and starts a provider, which is new for each contender: a late call of the one before reaches nobody.
@@ -73,95 +72,63 @@ func (t *trial) prepare(ctx context.Context) error {
 	return nil
 }
 
-// workers are the processes of one trial.
-type workers struct {
-	running []*exec.Cmd
-	log     *os.File
-	ended   chan error // of each
-}
-
-// start starts the workers together.
-func (t *trial) start(ctx context.Context) (*workers, error) {
-	log, err := os.Create(filepath.Join(t.dir, "workers.log"))
-	if err != nil {
-		return nil, err
-	}
-	w := &workers{log: log, ended: make(chan error, limitWorkers)}
-	for range limitWorkers {
-		cmd, err := t.worker(ctx, t)
-		if err != nil {
-			return nil, errors.Join(err, w.stop())
-		}
-		cmd.Stdout, cmd.Stderr = log, log
-		if err := cmd.Start(); err != nil {
-			return nil, errors.Join(err, w.stop())
-		}
-		w.running = append(w.running, cmd)
-		go func() { w.ended <- cmd.Wait() }()
-	}
-	return w, nil
-}
-
-// stop ends the workers, and those that don't listen by force. What they say at their end is no concern of the trial.
-func (w *workers) stop() error {
-	for _, cmd := range w.running {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-	}
-	limit := time.After(stopGrace)
-	for left := len(w.running); left > 0; left-- {
-		select {
-		case <-w.ended:
-		case <-limit:
-			for _, cmd := range w.running {
-				_ = cmd.Process.Kill()
-			}
-			limit = nil
-			left++
-		}
-	}
-	w.running = nil
-	return w.log.Close()
-}
-
-// wait returns how many jobs are dead, as soon as every job is done or dead or the time is up.
-func (t *trial) wait(ctx context.Context, w *workers) (dead int, err error) {
+// wait returns how many jobs are not through, as soon as every job is done or lost or the time is up.
+func (t *trial) wait(ctx context.Context, c *crew) (left int, err error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	limit := time.After(limitFor)
-	for looks := 1; ; looks++ {
+	end := time.Now().Add(limitFor)
+	var troubles []func(context.Context) error
+	if t.trouble {
+		troubles = []func(context.Context) error{c.crash, c.pause}
+	}
+	parts, quiet, calls := len(troubles)+1, 0, 0
+	for {
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
-		case err := <-w.ended:
-			w.ended <- err // stop counts it too
-			return 0, t.died(err)
-		case <-limit:
-			return t.dead(ctx, t)
 		case <-tick.C:
 		}
-		done := t.provider.Stats().Charged
-		if looks%deadEvery == 0 {
-			if dead, err = t.dead(ctx, t); err != nil {
+		if err := c.died(); err != nil {
+			return 0, err
+		}
+		stats := t.provider.Stats()
+		if n := len(troubles); n > 0 && stats.Charged >= t.jobs*(parts-n)/parts {
+			if err := troubles[0](ctx); err != nil {
 				return 0, err
 			}
+			troubles = troubles[1:]
 		}
-		if done+dead >= t.jobs {
-			return dead, nil
+		if quiet++; stats.Calls != calls {
+			quiet, calls = 0, stats.Calls
+		}
+		late := time.Now().After(end)
+		if over, left, err := t.over(ctx, stats.Charged, quiet, late); over || err != nil {
+			return left, err
 		}
 	}
 }
 
-// died shows the last words of a worker.
-func (t *trial) died(err error) error {
-	words, _ := os.ReadFile(filepath.Join(t.dir, "workers.log"))
-	return fmt.Errorf("a worker ended before the jobs did: %v\n%s", err, words[max(len(words)-2000, 0):])
+// over says whether nothing more will come, and how many jobs the contender still has. After trouble it is given the time to send again what it takes for unsent.
+func (t *trial) over(ctx context.Context, done, quiet int, late bool) (over bool, left int, err error) {
+	if done >= t.jobs && !t.trouble {
+		return true, 0, nil
+	}
+	if t.left == nil {
+		return late || time.Duration(quiet)*lookEvery >= quietFor, 0, nil
+	}
+	if !late && (quiet == 0 || quiet%askEvery != 0) {
+		return false, 0, nil
+	}
+	left, err = t.left(ctx, t)
+	return late || left == 0, left, err
 }
 
-func (t *trial) finish(dead int) finish {
-	f := finish{name: t.name, ours: t.ours, jobs: t.jobs, dead: dead, stats: t.provider.Stats(), calls: t.provider.Calls()}
+func (t *trial) finish(left int) finish {
+	f := finish{name: t.name, ours: t.ours, jobs: t.jobs, stats: t.provider.Stats(), calls: t.provider.Calls()}
+	f.left = min(left, t.jobs-f.stats.Charged)
 	var first, last int64
 	for _, c := range f.calls {
-		if c.Status != http.StatusOK {
+		if c.Status != http.StatusOK || !c.Charged {
 			continue
 		}
 		if first == 0 {

@@ -27,6 +27,9 @@ type options struct {
 	latency       bool
 	scale         bool
 	backlog       bool
+	workers       int
+	trouble       bool
+	only          string
 	limitWorker   string // set in a worker process of the comparison against a limit
 }
 
@@ -46,6 +49,9 @@ func main() {
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
 	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs; -svg draws that then")
+	flag.IntVar(&o.workers, "workers", limitWorkers, "with -limit: worker processes of each contender")
+	flag.BoolVar(&o.trouble, "trouble", false, "with -limit: kill a worker process in the middle (kill -9) and start it again, and stop one for a while (SIGSTOP)")
+	flag.StringVar(&o.only, "only", "", "with -limit: only these `PEERS`, such as river,spillway")
 	flag.StringVar(&o.limitWorker, "limit-worker", "", "for this program's own use")
 	flag.Parse()
 	if *full {
@@ -53,6 +59,10 @@ func main() {
 	}
 	if !given("jobs") {
 		o.jobs = o.usual()
+	}
+	if o.workers < 1 {
+		fmt.Fprintln(os.Stderr, "bench: -workers must be 1 or more")
+		os.Exit(2)
 	}
 	if err := start(o); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

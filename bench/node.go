@@ -14,28 +14,31 @@ import (
 	"time"
 )
 
-// bullmqFiles are the programs of the peers that run in Node.js, and the exact versions of what they need.
+// nodeFiles are the programs of the peers that run in Node.js, and the exact versions of what they need.
 //
-//go:embed bullmq/package.json bullmq/package-lock.json bullmq/*.mjs
-var bullmqFiles embed.FS
+//go:embed node/package.json node/package-lock.json node/*.mjs
+var nodeFiles embed.FS
 
 const fetchFor = 3 * time.Minute // what npm may take, where it has to fetch
 
-// nodePeer is what runs the programs of bench/bullmq.
+// nodePeer is what runs the programs of bench/node: BullMQ and Bottleneck.
 type nodePeer struct {
 	node string
 	dir  string // of the programs, beside their node_modules
 }
 
-// bullmq puts the programs into a folder of dir, which goes with this run. The packages are fetched once and stay in the user's cache: nothing
+// nodePeers puts the programs into a folder of dir, which goes with this run. The packages are fetched once and stay in the user's cache: nothing
 // is ever written into the tree.
-func bullmq(ctx context.Context, dir string) (*nodePeer, error) {
+func nodePeers(ctx context.Context, dir string) (*nodePeer, error) {
 	node, err := exec.LookPath("node")
 	if err != nil {
 		return nil, errors.New("no node on the PATH")
 	}
-	n := &nodePeer{node: node, dir: filepath.Join(dir, "bullmq")}
-	if err := os.CopyFS(dir, bullmqFiles); err != nil {
+	n := &nodePeer{node: node, dir: filepath.Join(dir, "node")}
+	if _, err := os.Stat(filepath.Join(n.dir, "node_modules")); err == nil {
+		return n, nil // those of another peer in this run
+	}
+	if err := os.CopyFS(dir, nodeFiles); err != nil {
 		return nil, err
 	}
 	packages, err := n.packages(ctx)
@@ -45,7 +48,7 @@ func bullmq(ctx context.Context, dir string) (*nodePeer, error) {
 	return n, os.Symlink(packages, filepath.Join(n.dir, "node_modules"))
 }
 
-// script is a program of bench/bullmq, ready to be started.
+// script is a program of bench/node, ready to be started.
 func (n *nodePeer) script(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, n.node, append([]string{filepath.Join(n.dir, name)}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -55,7 +58,7 @@ func (n *nodePeer) script(ctx context.Context, name string, args ...string) *exe
 // packages returns the node_modules of exactly these versions: those of an earlier run, or new ones. A folder gets its name when it is whole, so
 // that a run which was interrupted leaves none that looks so.
 func (n *nodePeer) packages(ctx context.Context) (string, error) {
-	lock, err := bullmqFiles.ReadFile("bullmq/package-lock.json")
+	lock, err := nodeFiles.ReadFile("node/package-lock.json")
 	if err != nil {
 		return "", err
 	}
@@ -64,7 +67,7 @@ func (n *nodePeer) packages(ctx context.Context) (string, error) {
 		cache = n.dir // nobody's home: for this run alone
 	}
 	cache = filepath.Join(cache, "spillway-bench")
-	whole := filepath.Join(cache, fmt.Sprintf("bullmq-%x", sha256.Sum256(lock))[:20])
+	whole := filepath.Join(cache, fmt.Sprintf("node-%x", sha256.Sum256(lock))[:20])
 	if _, err := os.Stat(whole); err == nil {
 		return filepath.Join(whole, "node_modules"), nil
 	}

@@ -112,7 +112,7 @@ func wrong(f source, imported string) string {
 	if strings.HasPrefix(imported, "github.com/hibiken/asynq") && f.folder != "queue" && f.folder != "bench" { // bench measures against it
 		return "only internal/queue sees asynq"
 	}
-	if strings.HasPrefix(imported, "github.com/jackc/pgx") && f.folder != "postgres" && f.folder != "testkit" && !f.test {
+	if strings.HasPrefix(imported, "github.com/jackc/pgx") && f.folder != "postgres" && f.folder != "testkit" && f.folder != "bench" && !f.test {
 		return "only internal/postgres sees pgx"
 	}
 	ours, ok := strings.CutPrefix(imported, module)
