@@ -81,7 +81,7 @@ soak: install-test-deps ## test limits and rates for SOAK (60s) per set-up, with
 	go test ./test/e2e -run 'RedisClock|EightProcesses|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 	go test ./test/e2e -run 'GoodJobsNeverWait|JobsThatFailAgain' -v -parallel 4 -timeout 4h -args -soak $(SOAK) # they wait more than they work
 
-flat: install-test-deps ## watch the memory of two dispatchers and of Redis for FLAT (2h) at 190 jobs a second, and report its growth with the standard error (make test: 24 s)
+flat: install-test-deps ## watch the memory of two dispatchers and of Redis for FLAT (2h) at a limit of 200/s, and report its growth with the standard error (make test: 24 s)
 	go test ./test/e2e -run MemoryStaysFlat -count=1 -v -timeout 24h -args -flat $(FLAT)
 
 crash: install-test-deps ## kill a process at each of its Redis commands, in every way (make test: every fourth command, ways in turn)

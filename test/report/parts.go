@@ -50,7 +50,7 @@ func battery() []part {
 		{"soak", "the limits, the rates, and good jobs among bad ones",
 			"go test ./test/e2e -run 'LimitIsKept|KilledAllTheTime|FirstJob|Idle' -count=1 -v -timeout 30m -args -soak 15s",
 			"make soak SOAK=60s"},
-		{"memory", "two dispatchers and Redis for two hours at 190 jobs a second: their growth, with its error",
+		{"memory", "two dispatchers and Redis for two hours at a limit of 200/s: their growth, with its error",
 			"go test ./test/e2e -run MemoryStaysFlat -count=1 -v -timeout 30m -args -flat 1m",
 			"make flat FLAT=2h"},
 	}
