@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// Cursor is the place of an outcome in a gateway's feed: a reader that has it wants what comes after it. Later outcomes have greater cursors, also after a
-// restart or a fail-over of Redis, and after a restore that an operator has confirmed. The zero Cursor is before the first.
+// Cursor is the position of an outcome in a gateway's feed. A reader passes it to get what comes after it. Later
+// outcomes have greater cursors, even after a restart or failover of Redis, and after a confirmed restore. The zero
+// Cursor precedes the first outcome.
 type Cursor struct {
-	Epoch int64 // it began then, in seconds
-	Time  int64 // of the outcome, in µs on Redis's clock; no other one of the gateway has the same
+	Epoch int64 // start of the epoch, in seconds
+	Time  int64 // of the outcome, in µs on Redis's clock; unique within the gateway
 }
 
-// String is the cursor as readers keep it; empty for the zero Cursor.
+// String returns the cursor as readers store it; empty for the zero Cursor.
 func (c Cursor) String() string {
 	if c == (Cursor{}) {
 		return ""
@@ -23,14 +24,14 @@ func (c Cursor) String() string {
 	return strconv.FormatInt(c.Epoch, 10) + "-" + strconv.FormatInt(c.Time, 10)
 }
 
-// Compare is negative if c is before o, and positive if it is behind it.
+// Compare is negative if c precedes o, and positive if it follows o.
 func (c Cursor) Compare(o Cursor) int {
 	return cmp.Or(cmp.Compare(c.Epoch, o.Epoch), cmp.Compare(c.Time, o.Time))
 }
 
 var cursorText = regexp.MustCompile(`^\d{1,15}-\d{1,16}$`)
 
-// ParseCursor reads what String has written. An empty text is the zero Cursor.
+// ParseCursor parses the result of String. An empty text is the zero Cursor.
 func ParseCursor(text string) (c Cursor, err error) {
 	if text == "" {
 		return c, nil

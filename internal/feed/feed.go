@@ -1,10 +1,11 @@
-// Package feed is where the outcomes of jobs come back to who enqueued them: it reads what the scripts of internal/record have told, and keeps how far
-// each reader is. It stands beside the walk: nothing waits for it, unless a reader is so far behind that the gateway is held.
+// Package feed delivers the outcomes of jobs to their producers: it reads what the scripts of internal/record have
+// written, and stores each reader's progress. No step of the pipeline waits for it, unless a reader is so far behind
+// that the gateway is held.
 package feed
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"errors"
 	"fmt"
 	"strconv"
@@ -35,22 +36,24 @@ var (
 	toldScript     = positionScript.Replicated()
 )
 
-// Config says whose feed it is, and who reads it.
+// Config configures the feed of one gateway.
 type Config struct {
 	Gateway string
-	// Readers are those for which an outcome is kept until each has acknowledged it. None: it is kept for Keep.
+	// Readers are the names of the readers. An outcome is stored until each has acknowledged it. Empty: it is stored
+	// for Keep.
 	Readers []string
-	// Keep is how long an outcome is kept where there is no reader.
+	// Keep is how long an outcome is stored without readers.
 	Keep time.Duration
-	// MaxBehind is how many outcomes a reader may be behind. 0: any number.
+	// MaxBehind is how many outcomes a reader may be behind. 0: no bound.
 	MaxBehind int64
-	// Drop says that the oldest outcomes are dropped, with a count, when a reader is further behind. Else the gateway is held.
+	// Drop says that the oldest outcomes are dropped, and counted, if a reader is further behind. Otherwise the gateway
+	// is held.
 	Drop bool
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.
 	NowMicros redisdb.Clock
 }
 
-// Feed is one gateway's outcomes. Safe for concurrent use.
+// Feed is one gateway's outcomes. It is safe for concurrent use.
 type Feed struct {
 	c    redis.UniversalClient
 	cfg  Config
@@ -63,30 +66,31 @@ func New(c redis.UniversalClient, cfg Config) *Feed {
 }
 
 const (
-	// entriesAtOnce bounds what one question to Redis brings: an entry has up to 32 outcomes.
+	// entriesAtOnce bounds one read from Redis: an entry has up to 32 outcomes.
 	entriesAtOnce = 500
-	// pollEvery is how often a reader that waits looks for news.
+	// pollEvery is how often a waiting reader polls.
 	pollEvery = 100 * time.Millisecond
 )
 
-// ErrAhead is the cause of the error for a cursor of a time that Redis's clock has not come to: Redis was restored from a snapshot, or is another one, and its clock is behind.
+// ErrAhead is the cause of the error for a cursor later than Redis's clock: Redis was restored from a snapshot, or is
+// another one, and its clock is behind.
 var ErrAhead = errors.New("outcomes may have been told since with earlier cursors")
 
-// Read returns up to so many outcomes behind a cursor, the oldest first; none where there is no news. Each of them is on all replicas that wait_replicas asks for: where they
-// don't have it, the error is redisdb.ErrAway.
+// Read returns up to limit outcomes after a cursor, oldest first; none if there are none yet. They are on as many
+// replicas as wait_replicas requires, or else the error is redisdb.ErrAway.
 func (f *Feed) Read(ctx context.Context, after Cursor, limit int) ([]Outcome, error) {
 	all, err := f.between(ctx, after, limit)
 	if err != nil || len(all) == 0 {
 		return f.newer(ctx, after, limit, err)
 	}
-	// All that was read was written before this: its answer comes when the replicas have it.
+	// Everything read was written before this script, which succeeds when the replicas have it.
 	if _, _, err := f.position(ctx, toldScript); err != nil {
 		return nil, err
 	}
 	return all, nil
 }
 
-// newer returns what is behind a cursor that nothing is behind: it may be of data that Redis has lost.
+// newer checks a cursor that nothing follows: it may refer to data that Redis has lost.
 func (f *Feed) newer(ctx context.Context, after Cursor, limit int, err error) ([]Outcome, error) {
 	if err != nil {
 		return nil, err
@@ -99,7 +103,7 @@ func (f *Feed) newer(ctx context.Context, after Cursor, limit int, err error) ([
 		return nil, &job.Error{Code: job.CodeUsage, Err: ErrAhead,
 			Message: fmt.Sprintf("the cursor %s is of a time that Redis's clock has not come to: Redis was restored from a snapshot, or is another one", after),
 			Hint:    "read without a cursor all that there is, and go on from its last line"}
-	case after.Epoch > last.Epoch: // of an epoch that is lost: what was told since has later times
+	case after.Epoch > last.Epoch: // its epoch is lost: outcomes since have later times
 		back := Cursor{last.Epoch, after.Time}
 		all, err := f.between(ctx, back, limit)
 		if err == nil && len(all) > 0 {
@@ -110,7 +114,7 @@ func (f *Feed) newer(ctx context.Context, after Cursor, limit int, err error) ([
 	return nil, nil
 }
 
-// between reads from the stream what is behind a cursor.
+// between reads the outcomes after a cursor from the stream.
 func (f *Feed) between(ctx context.Context, after Cursor, limit int) (all []Outcome, err error) {
 	from := Cursor{after.Epoch, after.Time + 1}.String()
 	entries, err := f.c.XRangeN(ctx, f.keys.Outcomes(), from, "+", int64(min(limit, entriesAtOnce))).Result()
@@ -118,7 +122,7 @@ func (f *Feed) between(ctx context.Context, after Cursor, limit int) (all []Outc
 		return nil, f.failed("read", err)
 	}
 	for _, m := range entries {
-		if len(all) == limit { // an entry has many: what is behind is read another time
+		if len(all) == limit { // an entry has several: the rest is read next time
 			break
 		}
 		told, _, err := entry(f.cfg.Gateway, m)
@@ -145,7 +149,8 @@ func (f *Feed) position(ctx context.Context, s *redisdb.Script) (last Cursor, no
 	return Cursor{v[0], v[1]}, v[2], nil
 }
 
-// Wait returns when there is an outcome behind the cursor, and at the latest after a while. The error is ctx.Err() when ctx ends first.
+// Wait returns when there is an outcome after the cursor, or when within has passed. The error is ctx.Err() if ctx ends
+// first.
 func (f *Feed) Wait(ctx context.Context, after Cursor, within time.Duration) error {
 	for until := time.Now().Add(within); ; {
 		last, _, err := f.position(ctx, positionScript)
@@ -166,7 +171,7 @@ func (f *Feed) Wait(ctx context.Context, after Cursor, within time.Duration) err
 	}
 }
 
-// Known says whether a reader of that name is configured.
+// Known reports whether a reader of that name is configured.
 func (f *Feed) Known(reader string) bool {
 	for _, r := range f.cfg.Readers {
 		if r == reader {
@@ -180,11 +185,11 @@ func (f *Feed) Known(reader string) bool {
 type Acked struct {
 	Reader string `json:"reader"`
 	Cursor string `json:"cursor"` // all outcomes up to it; empty: none
-	Behind int64  `json:"behind"` // outcomes that there are behind it
+	Behind int64  `json:"behind"` // number of outcomes after it
 }
 
-// Ack notes that a reader has all outcomes up to a cursor, and lets go of those that all readers have. An earlier cursor than the one that it has acknowledged changes nothing. The reader must be
-// Known.
+// Ack records that a reader has processed all outcomes up to a cursor, and drops those that all readers have processed.
+// A cursor before the acknowledged one changes nothing. The reader must be Known.
 func (f *Feed) Ack(ctx context.Context, reader string, upto Cursor) (Acked, error) {
 	v, err := ackScript.Run(ctx, f.c, []string{f.keys.Feed(), f.keys.Outcomes()}, reader, upto.String()).Slice()
 	if err != nil {
@@ -202,29 +207,30 @@ func (f *Feed) Ack(ctx context.Context, reader string, upto Cursor) (Acked, erro
 	return a, err
 }
 
-// Reader is how far a reader is.
+// Reader is the progress of a reader.
 type Reader struct {
 	Acked
-	// Since is when the first outcome was that it is behind; zero if there is none.
+	// Since is the time of the first outcome not acknowledged; zero if there is none.
 	Since time.Time
-	// Dropped is how many outcomes were dropped before it had them.
+	// Dropped is how many outcomes were dropped before the reader got them.
 	Dropped int64
 }
 
-// Standing is how a feed stands.
+// Standing is the state of a feed.
 type Standing struct {
-	Told int64 // how many outcomes there were in its life
-	Kept int64 // how many of them are kept
-	// Held is since when the gateway is held since WaitsFor is too far behind; zero if it is not.
+	Told int64 // outcomes ever written
+	Kept int64 // outcomes stored
+	// Held is since when the gateway is held because WaitsFor is too far behind; zero if it is not.
 	Held     time.Time
 	WaitsFor string
-	Readers  []Reader // in the order of the configuration
+	Readers  []Reader // in configured order
 }
 
-// Tend lets go of what every reader has or what was kept for long enough, and holds the gateway, or drops the oldest outcomes, where a reader is too far behind.
+// Tend drops what every reader has processed or what has been stored long enough. If a reader is too far behind, it
+// holds the gateway, or drops the oldest outcomes.
 func (f *Feed) Tend(ctx context.Context) (Standing, error) { return f.look(ctx, false) }
 
-// Look returns how the feed stands, and changes nothing.
+// Look returns the state of the feed, and changes nothing.
 func (f *Feed) Look(ctx context.Context) (Standing, error) { return f.look(ctx, true) }
 
 func (f *Feed) look(ctx context.Context, only bool) (s Standing, err error) {

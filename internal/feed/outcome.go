@@ -13,40 +13,41 @@ import (
 	"spillway/internal/record"
 )
 
-// BatchDone is the state of an outcome that is a batch's: each of its jobs at the gateway that were taken in so far is done or discarded. More
-// jobs of the batch may come, and then it is told again.
+// BatchDone is the state in an outcome of a batch: all of its jobs accepted at the gateway so far are done or
+// discarded. If more jobs of the batch come, it is written again later.
 const BatchDone = "batch_done"
 
-// Outcome is one line of the feed. It never has a payload.
+// Outcome is one line of the feed. It never contains a payload.
 type Outcome struct {
 	Cursor  string `json:"cursor"`
 	Gateway string `json:"gateway"`
-	ID      string `json:"id,omitempty"` // empty with BatchDone
+	ID      string `json:"id,omitempty"` // empty for BatchDone
 	Batch   string `json:"batch"`
 	Route   string `json:"route,omitempty"` // empty: the gateway's own request
-	Lane    string `json:"lane,omitempty"`  // empty: it has none
+	Lane    string `json:"lane,omitempty"`  // empty: none
 	State   string `json:"state"`           // done, parked, discarded or BatchDone
-	// Reason is why it is parked; nil where it is not.
+	// Reason is why it is parked; nil if it is not.
 	Reason *job.Reason `json:"reason"`
-	// Status is that of the gateway's last answer; 0 where it has given none.
+	// Status is that of the gateway's last answer; 0 if there was none.
 	Status    int    `json:"status"`
 	Reference string `json:"reference"` // the gateway's own
-	// Amount is in minor units; nil where the record has none.
+	// Amount is in minor units; nil if the record has none.
 	Amount   *big.Int `json:"amount"`
 	Currency string   `json:"currency"`
-	// Attempts is how many calls it has had since it was last admitted.
+	// Attempts is how many calls were made since it was last admitted.
 	Attempts int `json:"attempts"`
-	// AcceptedAt is when the job was taken in: an id that is enqueued anew after its dedupe window is another job. Nil with BatchDone.
+	// AcceptedAt is when the job was accepted: an id enqueued again after its dedupe window is another job. Nil for
+	// BatchDone.
 	AcceptedAt *time.Time `json:"accepted_at,omitempty"`
 	At         time.Time  `json:"at"`
 }
 
-// errEntry is the error of an entry that told.lua has not written.
+// errEntry returns the error for an entry that told.lua has not written.
 func errEntry(id string) error {
 	return fmt.Errorf("the entry %s of the outcome feed can't be read: something else has written into it, or another version of Spillway is at work on this Redis", id)
 }
 
-// entry reads an entry of the stream as told.lua writes it: its outcomes, and the number of the first of them.
+// entry parses a stream entry written by told.lua: its outcomes, and the number of the first of them.
 func entry(gateway string, m redis.XMessage) (all []Outcome, first int64, err error) {
 	text, _ := m.Values["told"].(string)
 	last, wrong := ParseCursor(m.ID)
@@ -66,14 +67,14 @@ func entry(gateway string, m redis.XMessage) (all []Outcome, first int64, err er
 	return all, first, nil
 }
 
-// outcome reads the first outcome of a text, and returns what is behind it.
+// outcome parses the first outcome of a text, and returns the rest.
 func outcome(text string, at int64) (o Outcome, rest string, err error) {
 	head, rest, _ := strings.Cut(text, ":")
 	fields := strings.Split(head, " ")
 	if len(fields) < 8 {
 		return o, "", strconv.ErrSyntax
 	}
-	numbers := make([]int64, len(fields)) // the first is the state
+	numbers := make([]int64, len(fields)) // the first field is the state
 	for i, field := range fields[1:] {
 		if numbers[i+1], err = strconv.ParseInt(field, 10, 64); err != nil {
 			return o, "", err

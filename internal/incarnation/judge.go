@@ -6,54 +6,55 @@ import (
 )
 
 const (
-	// tolerance is how far data may go back before it counts as an old snapshot, in µs: a fail-over, or a crash with appendfsync
-	// everysec, loses a few seconds, and the pacer's own quarantine deals with those. alive.lua calls as much a silence.
+	// tolerance is how far data may go back before it counts as an old snapshot, in µs. A failover, or a crash with
+	// appendfsync everysec, loses a few seconds, which the pacer's own quarantine handles. alive.lua uses the same
+	// value for a silence.
 	tolerance = 10_000_000
 )
 
 // Memory is what a process or a machine has seen of a gateway's data. The zero Memory has seen nothing.
 type Memory struct {
-	// Line is the incarnations, oldest first, separated by spaces; the last one was the present one. Those that were seen before Redis was
-	// emptied are among them: one that comes back is an old snapshot.
+	// Line is the incarnations, oldest first, separated by spaces; the last one is the current one. It includes those
+	// seen before Redis was emptied: one that comes back is an old snapshot.
 	Line string `json:"incarnations"`
 	// At is the last sign of life, in µs on Redis's clock.
 	At int64 `json:"seen_us"`
 }
 
-// span is a time from one moment to another, in µs.
+// span is a period, in µs.
 type span struct{ from, to int64 }
 
-// doubt is what somebody found missing.
+// doubt is what was found missing.
 type doubt struct {
-	from int64  // from when on the data knows nothing
-	seen int64  // the last sign of life that was seen elsewhere
+	from int64  // the data covers nothing from this time on
+	seen int64  // the last sign of life seen elsewhere
 	line string // the incarnations known there
 }
 
-// data is what a gateway's data says of its own age; the fields of alive.lua.
+// data is what a gateway's data says about its own age; the fields of alive.lua.
 type data struct {
 	now, at int64
 	line    string
 	v       string
 	gaps    []span
 	marks   string
-	doubt   doubt  // the zero doubt: nobody has any
-	moving  string // what is being done to the gateway: see Move.What
-	format  string // of all of the gateway's data; empty: from before there were numbers
+	doubt   doubt  // the zero doubt: none
+	moving  string // what is being done to the gateway (see Move.What)
+	format  string // of all of the gateway's data; empty: older than the first version
 }
 
-// finding says what a look at the data means.
+// finding is the result of checking the data.
 type finding string
 
 const (
-	fresh   finding = "fresh"   // a gateway that nobody has served yet
+	fresh   finding = "fresh"   // a gateway that was never served
 	calm    finding = "calm"    // what was seen is there
-	silent  finding = "silent"  // so it is, and nobody gave a sign of life for some time
-	missing finding = "missing" // it is not: doubt it
-	doubted finding = "doubted" // doubts are written down, and only an operator settles them
+	silent  finding = "silent"  // it is, but no sign of life was given for some time
+	missing finding = "missing" // it is not: the data is in doubt
+	doubted finding = "doubted" // a doubt is recorded, which only an operator can settle
 )
 
-// judge compares what was seen with what is there. The doubt is that of a missing finding.
+// judge compares what was seen with the data. A doubt is returned with the finding missing.
 func judge(m Memory, d data) (finding, doubt) {
 	lost, from := lacks(m, d)
 	switch {
@@ -69,8 +70,8 @@ func judge(m Memory, d data) (finding, doubt) {
 	return calm, doubt{}
 }
 
-// judgeAll compares the data with what was seen of it, under its own name and under others: a snapshot may be older than the name. What was
-// seen under other names can only add a doubt.
+// judgeAll compares the data with what was seen of it under its own name and under others, because a snapshot may be
+// older than the name. What was seen under other names can only add a doubt.
 func judgeAll(own Memory, others []Memory, d data) (finding, doubt) {
 	found, lacking := judge(own, d)
 	for _, m := range others {
@@ -87,7 +88,7 @@ func judgeAll(own Memory, others []Memory, d data) (finding, doubt) {
 	return found, lacking
 }
 
-// lacks says whether something was seen that is not in the data, and from when on the data knows nothing.
+// lacks reports whether the data lacks something that was seen, and from when on it covers nothing.
 func lacks(m Memory, d data) (bool, int64) {
 	ours, theirs := strings.Fields(m.Line), strings.Fields(d.line)
 	switch {
@@ -96,13 +97,13 @@ func lacks(m Memory, d data) (bool, int64) {
 	case last(ours) == last(theirs):
 		return wentBack(m.At, d)
 	case slices.Contains(ours, last(theirs)):
-		return true, d.earliest() // from before an earlier restore was confirmed, or before Redis was emptied
+		return true, d.earliest() // from before an earlier confirmed restore, or before Redis was emptied
 	}
-	return false, 0 // an operator has begun a new incarnation since
+	return false, 0 // an operator has started a new incarnation since
 }
 
-// strangers says that what was seen and what is there have nothing in common: nothing was seen yet, or Redis was emptied since, or
-// it is another one. Such data holds no job that was called before.
+// strangers reports whether what was seen and the data have nothing in common: nothing was seen yet, Redis was emptied
+// since, or it is another Redis. Such data contains no job that was called before.
 func strangers(m Memory, d data) bool {
 	for name := range strings.FieldsSeq(d.line) {
 		if slices.Contains(strings.Fields(m.Line), name) {
@@ -112,10 +113,10 @@ func strangers(m Memory, d data) bool {
 	return true
 }
 
-// linesMost is how many incarnations are remembered: of a Redis that is emptied every day, those of the last weeks.
+// linesMost is how many incarnations are remembered: for a Redis emptied every day, those of the last weeks.
 const linesMost = 32
 
-// with returns the memory after data of that line and with that sign of life was seen. What was seen before stays known.
+// with returns the memory after data with that line and sign of life was seen. What was seen before is kept.
 func (m Memory) with(line string, at int64) Memory {
 	if m.sees(line) {
 		at = max(at, m.At)
@@ -125,13 +126,13 @@ func (m Memory) with(line string, at int64) Memory {
 	return Memory{Line: strings.Join(all[max(0, len(all)-linesMost):], " "), At: at}
 }
 
-// sees says whether the present incarnation of that line is the one that was seen last.
+// sees reports whether the current incarnation of that line is the last one seen.
 func (m Memory) sees(line string) bool {
 	ours, theirs := strings.Fields(m.Line), strings.Fields(line)
 	return len(ours) > 0 && len(theirs) > 0 && last(ours) == last(theirs)
 }
 
-// wentBack looks for what was seen of the present incarnation.
+// wentBack checks whether the current incarnation lacks what was seen of it.
 func wentBack(seen int64, d data) (bool, int64) {
 	if d.at < seen-tolerance {
 		return true, d.at
@@ -144,7 +145,7 @@ func wentBack(seen int64, d data) (bool, int64) {
 	return false, 0
 }
 
-// earliest is the last sign of life before the first silence that is still known.
+// earliest returns the last sign of life before the first silence still known.
 func (d data) earliest() int64 {
 	if len(d.gaps) > 0 {
 		return min(d.gaps[0].from, d.at)
@@ -152,7 +153,7 @@ func (d data) earliest() int64 {
 	return d.at
 }
 
-// covers says whether a doubt that is written down is as much as this one would be.
+// covers reports whether the recorded doubt includes this one.
 func (b doubt) covers(m Memory, from int64) bool {
 	if b.from == 0 || from < b.from {
 		return false

@@ -2,7 +2,7 @@ package incarnation
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,7 +42,7 @@ var (
 	confirmScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, confirmLua).Replicated()
 )
 
-// look asks a gateway's data for its age. A non-zero now replaces Redis's clock, in µs.
+// look reads the age of a gateway's data. A non-zero now replaces Redis's clock, in µs.
 func look(ctx context.Context, c redis.UniversalClient, gateway string, now int64) (data, error) {
 	k := redisdb.NewKeys(gateway)
 	v, err := lookScript.Run(ctx, c, []string{k.Alive(), k.Counters()}, now).StringSlice()
@@ -64,7 +64,7 @@ func look(ctx context.Context, c redis.UniversalClient, gateway string, now int6
 	return d, nil
 }
 
-// spans reads "from-to from-to …"; what is not written like that is left out.
+// spans parses "from-to from-to …" and omits what is malformed.
 func spans(text string) []span {
 	var all []span
 	for one := range strings.FieldsSeq(text) {

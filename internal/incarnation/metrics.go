@@ -2,10 +2,10 @@ package incarnation
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Metrics are the instruments of all watches of a process.
+// Metrics are the metrics of all watches of a process.
 type Metrics struct{ doubted *prometheus.GaugeVec }
 
-// NewMetrics registers the instruments, zero from the start for each gateway.
+// NewMetrics registers the metrics, zero from the start for each gateway.
 func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	m := &Metrics{doubted: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "spillway_data_doubted",
 		Help: "1 while nothing is called because Redis's data is older than what was seen of it, until run --after-restore."}, []string{"gateway"})}
@@ -16,7 +16,7 @@ func NewMetrics(reg prometheus.Registerer, gateways []string) *Metrics {
 	return m
 }
 
-// Forget takes a gateway away that is served no more.
+// Forget removes a gateway that is no longer served.
 func (m *Metrics) Forget(gateway string) { m.doubted.DeleteLabelValues(gateway) }
 
 func (m *Metrics) set(gateway string, v float64) { m.doubted.WithLabelValues(gateway).Set(v) }

@@ -2,7 +2,7 @@ package incarnation
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"strings"
 	"time"
 
@@ -22,30 +22,31 @@ var (
 	arriveScript = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lineLua, arriveLua).Replicated()
 )
 
-// Move is a gateway that is to get another name, or to be forgotten.
+// Move is a gateway to be renamed or forgotten.
 type Move struct {
 	Old string
-	New string // empty: it is to be forgotten
-	// Silence is how long nobody may have given a sign of life.
+	New string // empty: forget it
+	// Silence is how long no sign of life may have been given.
 	Silence time.Duration
-	// Entry is written into the trail; empty: nothing is.
+	// Entry is written into the audit trail; empty: nothing is.
 	Entry string
 }
 
-// What says it in words: "rename OLD NEW" or "forget NAME".
+// What returns "rename OLD NEW" or "forget NAME".
 func (m Move) What() string {
 	return strings.TrimSpace(map[bool]string{true: "forget ", false: "rename "}[m.New == ""] + m.Old + " " + m.New)
 }
 
-// Left is what came of Leave.
+// Left is the result of Leave.
 type Left struct {
-	// What is begun, or again where it was begun before; else nothing was changed, for the reason that leave.lua names.
+	// What is what was begun, now or before. If nothing was changed, it is the reason as named in leave.lua.
 	What string
-	// Entry is the place of the entry in the trail, or when it was begun, in µs; where nothing was changed, a number or a text that goes with What.
+	// Entry is the place of the audit entry, or when the move was begun, in µs. If nothing was changed, it is a number
+	// or text that explains What.
 	Entry string
 }
 
-// Leave begins to rename or forget a gateway. From then on nobody calls it and nothing goes in.
+// Leave begins to rename or forget a gateway. From then on there are no calls, and nothing is admitted.
 func (m Move) Leave(ctx context.Context, c redis.UniversalClient) (Left, error) {
 	k := redisdb.NewKeys(m.Old)
 	keys := []string{k.Alive(), k.Open(), k.Counters(), k.Trail()}

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// Past is what this machine has seen of the data of all gateways of one Redis. Safe for concurrent use.
+// Past is what this machine has seen of the data of all gateways of one Redis. It is safe for concurrent use.
 type Past struct {
 	mu    sync.Mutex
 	seen  map[string]Memory
-	named map[string][]string // the gateways in whose data an incarnation was seen, in the order of their names
+	named map[string][]string // by incarnation: the gateways in whose data it was seen, sorted by name
 }
 
-// NewPast returns a past with what was seen of each gateway.
+// NewPast returns a Past with what was seen of each gateway.
 func NewPast(seen map[string]Memory) *Past {
 	p := &Past{seen: map[string]Memory{}, named: map[string][]string{}}
 	for gateway, m := range seen {
@@ -47,8 +47,8 @@ func (p *Past) Put(gateway string, m Memory) {
 	}
 }
 
-// others returns what was seen under names other than the gateway's of data with one of these incarnations: a gateway that was renamed had one of them.
-// What has none of them in it says nothing of the data.
+// others returns what was seen, under names other than the gateway's, of data with one of these incarnations: a renamed
+// gateway had one of them. Memories without any of them say nothing about the data.
 func (p *Past) others(gateway, line string) []Memory {
 	if p == nil {
 		return nil

@@ -8,20 +8,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Sign is what the age of a gateway's data says to a person who looks at it.
+// Sign is what the age of a gateway's data means to an operator.
 type Sign struct {
-	// Last is when a dispatcher that serves the gateway last gave a sign of life, which each does about once a second. Zero: nobody has ever
-	// served it.
+	// Last is when a dispatcher of the gateway last gave a sign of life, which each does about once a second. Zero: it
+	// was never served.
 	Last time.Time
-	// Now is what time it is, on Redis's clock as Last is.
+	// Now is the present time, on Redis's clock like Last.
 	Now time.Time
-	// Format is that of the data (redisdb.Format); empty: from before there were numbers, or there is none.
+	// Format is that of the data (redisdb.Format); empty: older than the first version, or no data.
 	Format string
-	// Doubt says that the data is doubted; empty if it is not.
+	// Doubt says that the data is in doubt; empty if it is not.
 	Doubt string
 }
 
-// Look returns what the age of a gateway's data says.
+// Look reads the Sign of a gateway's data.
 func Look(ctx context.Context, c redis.UniversalClient, gateway string) (Sign, error) {
 	d, err := look(ctx, c, gateway, 0)
 	if err != nil {

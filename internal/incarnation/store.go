@@ -15,8 +15,8 @@ import (
 	"sync"
 )
 
-// StateDir returns the directory of this machine's memory: $STATE_DIRECTORY, which systemd sets for StateDirectory=, else
-// $XDG_STATE_HOME/spillway, else ~/.local/state/spillway.
+// StateDir returns the directory of this machine's memory: $STATE_DIRECTORY, which systemd sets for StateDirectory=,
+// else $XDG_STATE_HOME/spillway, else ~/.local/state/spillway.
 func StateDir(getenv func(string) string) (string, error) {
 	if dir, _, _ := strings.Cut(getenv("STATE_DIRECTORY"), ":"); dir != "" {
 		return dir, nil
@@ -30,28 +30,29 @@ func StateDir(getenv func(string) string) (string, error) {
 	return "", errors.New("none of $STATE_DIRECTORY, $XDG_STATE_HOME and $HOME is set")
 }
 
-// InMemoryAlone is what the log says where there is no such directory, or it can't be written to.
+// InMemoryAlone is logged if there is no such directory, or it can't be written to.
 const InMemoryAlone = "what is seen of Redis's data is kept in memory alone: after a restart of this process nothing shows that Redis was " +
 	"restored from an old snapshot; set STATE_DIRECTORY to a directory that can be written to"
 
-// Store is what this machine has seen of one Redis: a file that all its dispatchers share. It holds the names of gateways and of
-// incarnations, times, and the address without user and password. Safe for concurrent use.
+// Store is what this machine has seen of one Redis: a file shared by all its dispatchers. It contains names of gateways
+// and of incarnations, times, and the address without user and password. It is safe for concurrent use.
 type Store struct {
 	mu    sync.Mutex
 	path  string
 	place string
 }
 
-// OpenStore returns the memory of a Redis, which place names without user and password. Nothing is read or written yet.
+// OpenStore returns the Store for the Redis at place, an address without user and password. It reads and writes nothing
+// yet.
 func OpenStore(dir, place string) *Store {
 	sum := sha256.Sum256([]byte(place))
 	return &Store{path: filepath.Join(dir, "redis-"+hex.EncodeToString(sum[:8])+".json"), place: place}
 }
 
-// Path is where the file is.
+// Path returns the path of the file.
 func (s *Store) Path() string { return s.path }
 
-// content is the file.
+// content is the file's content.
 type content struct {
 	Redis    string            `json:"redis"`
 	Gateways map[string]Memory `json:"gateways"`
@@ -73,9 +74,9 @@ func (s *Store) Recall() (map[string]Memory, error) {
 	return c.Gateways, nil
 }
 
-// Keep adds what was seen to the file, which is replaced as a whole. Of two memories of one gateway the later stays: other dispatchers of
-// this machine write too. One that writes at the same moment may be overwritten, and does so again the next time. A file that can't be
-// read is begun anew.
+// Keep merges what was seen into the file, which is replaced as a whole. Of two memories of one gateway the later one
+// is kept, because other dispatchers of this machine write, too. A concurrent writer may be overwritten, and writes
+// again the next time. An unreadable file is started afresh.
 func (s *Store) Keep(seen map[string]Memory) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +100,8 @@ func (s *Store) Keep(seen map[string]Memory) error {
 	return replace(s.path, append(text, '\n'))
 }
 
-// later returns what two memories of one gateway know together. The one that has seen the other's incarnation pass is the later one; if
-// none has, ours.
+// later merges two memories of one gateway. The one that knows the other's incarnation as a past one is later; if
+// neither does, ours is.
 func later(theirs, ours Memory) Memory {
 	a := strings.Fields(theirs.Line)
 	if len(a) > 0 && !theirs.sees(ours.Line) && slices.Contains(a, last(strings.Fields(ours.Line))) {
@@ -109,7 +110,7 @@ func later(theirs, ours Memory) Memory {
 	return theirs.with(ours.Line, ours.At)
 }
 
-// replace writes a file so that a crash leaves the old one or the new one.
+// replace writes a file so that a crash leaves either the old or the new one.
 func replace(path string, text []byte) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

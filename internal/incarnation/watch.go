@@ -15,18 +15,19 @@ import (
 )
 
 const (
-	// objectWithin is how long nobody calls after a silence: a dispatcher that has seen more than this data knows has so long to say so.
+	// objectWithin is how long no calls are made after a silence: a dispatcher that has seen more than this data
+	// contains can object within that time.
 	objectWithin = 3 * time.Second
-	// sayEvery is how often the log says that a gateway's data is doubted.
+	// sayEvery is how often it is logged that a gateway's data is in doubt.
 	sayEvery = time.Minute
-	// lookMost is how often a look is repeated at once because somebody else was faster; the next pulse looks again.
+	// lookMost is how often a look is repeated at once because another process was faster; the next pulse looks again.
 	lookMost = 5
 )
 
-// unfit is a version that no data has: whoever asks with it is told to look.
+// unfit is a version that no data has: a script called with it refuses.
 const unfit = "?"
 
-// Params say whose data is watched.
+// Params configure a Watch.
 type Params struct {
 	Gateway string
 	// Past is what this machine has seen before, under this name and under others. Nil: nothing.
@@ -38,7 +39,8 @@ type Params struct {
 	Log       *slog.Logger
 }
 
-// Watch watches the age of one gateway's data. Until Meet has found it in order, nobody may call. Safe for concurrent use.
+// Watch watches the age of one gateway's data. It permits no calls until Meet has found the data in order. It is safe
+// for concurrent use.
 type Watch struct {
 	p      Params
 	client redis.UniversalClient
@@ -46,17 +48,17 @@ type Watch struct {
 
 	mu      sync.Mutex
 	memory  Memory
-	version string // of the data that is in order; unfit while it is not known to be
+	version string // of data in order; unfit while that is not known
 	marks   string
 	doubt   doubt
-	quiet   time.Time     // nobody calls before
-	free    chan struct{} // closes when the data is in order
+	quiet   time.Time     // no calls before
+	free    chan struct{} // closed when the data is in order
 	isFree  bool
-	said    time.Time // when the log last said what is wrong
-	newer   string    // the format of the data, where it is newer than this program knows
+	said    time.Time // when a doubt was last logged
+	newer   string    // the data's format, if it is newer than this program knows
 }
 
-// NewWatch returns a watch that lets nobody call until Meet.
+// NewWatch returns a Watch that permits no calls until Meet.
 func NewWatch(c redis.UniversalClient, p Params) *Watch {
 	k := redisdb.NewKeys(p.Gateway)
 	seen, _ := p.Past.Of(p.Gateway)
@@ -64,7 +66,7 @@ func NewWatch(c redis.UniversalClient, p Params) *Watch {
 		free: make(chan struct{})}
 }
 
-// Meet looks at the data and compares it with what was seen before. An error means that Redis could not be asked.
+// Meet reads the data's age and compares it with what was seen before. An error means that Redis could not be asked.
 func (w *Watch) Meet(ctx context.Context) error {
 	for range lookMost {
 		d, err := w.look(ctx)
@@ -85,7 +87,7 @@ func (w *Watch) Meet(ctx context.Context) error {
 			w.hold(lacking)
 			return nil
 		case found == missing:
-			w.hold(lacking) // at once, whatever becomes of writing it down
+			w.hold(lacking) // at once, even if recording it fails
 		}
 		if err := w.write(ctx, found, d, lacking); err != nil {
 			return err
@@ -94,7 +96,8 @@ func (w *Watch) Meet(ctx context.Context) error {
 	return nil
 }
 
-// look asks the data for its age. Of a gateway that is being renamed or forgotten, or whose data is of a newer format, it is an error, and nobody calls it.
+// look reads the data's age. It returns an error, and permits no calls, if the gateway is being renamed or forgotten,
+// or if its data has a newer format.
 func (w *Watch) look(ctx context.Context) (data, error) {
 	d, err := look(ctx, w.client, w.p.Gateway, w.p.NowMicros.Now())
 	if err != nil || d.moving == "" && !redisdb.Newer(d.format) {
@@ -111,10 +114,10 @@ func (w *Watch) look(ctx context.Context) (data, error) {
 	return d, w.refusal()
 }
 
-// refusal says that the data is of a newer format than this program knows. w.mu is held.
+// refusal returns the error for data of a newer format. The caller holds w.mu.
 func (w *Watch) refusal() error { return redisdb.NewerError(w.p.Gateway, w.newer) }
 
-// Newer returns an error where the data is of a newer format than this program knows, or nil.
+// Newer returns an error if the data has a newer format than this program knows, or nil.
 func (w *Watch) Newer() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +127,7 @@ func (w *Watch) Newer() error {
 	return w.refusal()
 }
 
-// write writes down what was found; that somebody else was faster shows at the next look.
+// write records what was found. If another process was faster, the next look shows it.
 func (w *Watch) write(ctx context.Context, found finding, d data, lacking doubt) error {
 	switch found {
 	case fresh:
@@ -136,8 +139,8 @@ func (w *Watch) write(ctx context.Context, found finding, d data, lacking doubt)
 	}
 }
 
-// begin begins data that is empty. What was seen in it before stays in its line: so a snapshot of that time, put back after all, is known
-// for one.
+// begin starts an incarnation in empty data. What was seen before stays in its line, so that a snapshot of that time is
+// recognised if it is restored later.
 func (w *Watch) begin(ctx context.Context) error {
 	before := w.Memory()
 	if before.Line != "" {
@@ -156,7 +159,7 @@ func (w *Watch) run(ctx context.Context, s *redisdb.Script, args ...any) error {
 	return s.Run(ctx, w.client, w.keys, append([]any{w.p.NowMicros.Now()}, args...)...).Err()
 }
 
-// Felt takes in what a pulse found: the last sign of life in µs, or a negative number if the data is not what was seen.
+// Felt takes the result of a pulse: the last sign of life in µs, or a negative number if the data is not what was seen.
 func (w *Watch) Felt(ctx context.Context, at int64) error {
 	if at < 0 {
 		return w.Meet(ctx)
@@ -167,9 +170,9 @@ func (w *Watch) Felt(ctx context.Context, at int64) error {
 	return nil
 }
 
-// Confirm says, for an operator, that Redis was restored and that calls may go on: what the data does not know may have been called. It
-// reports whether there was something to confirm: a doubt, or data in which nobody gave a sign of life lately. While other
-// dispatchers are at work on data that nobody doubts there is not.
+// Confirm records the operator's confirmation that Redis was restored and that calls may continue: what the data does
+// not know may have been called. It reports whether there was something to confirm: a doubt, or data without a recent
+// sign of life. There is not while other dispatchers use data that is not in doubt.
 func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 	confirmed := false
 	for range lookMost {
@@ -187,7 +190,7 @@ func (w *Watch) Confirm(ctx context.Context) (bool, error) {
 		case missing:
 			err = w.run(ctx, doubtScript, d.v, lacking.from, lacking.seen, lacking.line)
 		case doubted:
-			confirmed = true // also if the answer is lost: the next look shows whether it ran
+			confirmed = true // even if the reply is lost: the next look shows whether it ran
 			err = w.run(ctx, confirmScript, d.v, newName())
 		}
 		if err != nil {
@@ -204,29 +207,29 @@ func (w *Watch) Memory() Memory {
 	return w.memory
 }
 
-// Age returns what the scripts ask of the data before they let anybody call (alive.lua): its version, the least sign of life in µs, and the
-// marks of confirmed restores.
+// Age returns what scripts require of the data before a call (alive.lua): its version, the least sign of life in µs,
+// and the marks of confirmed restores.
 func (w *Watch) Age() (version string, least int64, marks string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.version, w.memory.At - tolerance, w.marks
 }
 
-// Free says whether calls may go: the data is in order.
+// Free reports whether calls are permitted, because the data is in order.
 func (w *Watch) Free() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.isFree && !w.p.Clock.Now().Before(w.quiet)
 }
 
-// Doubted says whether something was seen that the data doesn't know, and no operator has settled it.
+// Doubted reports whether the data lacks something that was seen, and no operator has settled it.
 func (w *Watch) Doubted() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.doubt.from > 0
 }
 
-// Wait waits until calls may go. It returns ctx.Err() when ctx ends first.
+// Wait waits until calls are permitted. It returns ctx.Err() if ctx ends first.
 func (w *Watch) Wait(ctx context.Context) error {
 	for !w.Free() {
 		w.mu.Lock()
@@ -249,8 +252,8 @@ func (w *Watch) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// adopt takes data in order for what was seen. After a silence it waits, unless the data is as it was seen last: then nobody is
-// likely to have seen more.
+// adopt accepts data in order as seen. After a silence it waits, unless the data is as it was last seen: then it is
+// unlikely that anyone has seen more.
 func (w *Watch) adopt(d data) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -275,7 +278,7 @@ func (w *Watch) adopt(d data) {
 	}
 }
 
-// hold lets nobody call until an operator has settled the doubt.
+// hold permits no calls until an operator has settled the doubt.
 func (w *Watch) hold(b doubt) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -290,7 +293,7 @@ func (w *Watch) hold(b doubt) {
 	}
 }
 
-// stop lets nobody call until data was adopted. w.mu is held.
+// stop permits no calls until data was adopted. The caller holds w.mu.
 func (w *Watch) stop() {
 	w.version = unfit
 	if w.isFree {
@@ -298,5 +301,5 @@ func (w *Watch) stop() {
 	}
 }
 
-// newName names an incarnation.
+// newName returns a name for an incarnation.
 func newName() string { return strings.ToLower(rand.Text()[:10]) }

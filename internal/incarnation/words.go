@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// namesMost is how many gateways a message names.
+// namesMost is the most gateways that a message names.
 const namesMost = 5
 
 // words says what is wrong with the data of these gateways, and what to do.
@@ -25,7 +25,7 @@ func (b doubt) words(gateways []string) (message, hint string) {
 
 func clockTime(us int64) string { return job.Moment(time.UnixMicro(us)) }
 
-// Doubted returns what is wrong with the data of the watched gateways and what to do; empty if nobody doubts any.
+// Doubted returns what is wrong with the data of the watched gateways and what to do; empty if none is in doubt.
 func Doubted(all []*Watch) (message, hint string) {
 	var gateways []string
 	var worst doubt

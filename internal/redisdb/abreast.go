@@ -8,13 +8,14 @@ import (
 )
 
 const (
-	mostAbreast = 256 // callers that share a round trip
-	crewsAtOnce = 2   // groups of them beside one another: while Redis answers one, the answers to the other are read
+	mostAbreast = 256 // callers that share round trips
+	crewsAtOnce = 2   // groups of callers at once: while Redis serves one, the other's replies are decoded
 )
 
-// Abreast runs f for each i below n, beside one another, with a client whose scripts and reads share round trips: a look at thousands of
-// gateways costs a few of them. Each goes as soon as all who share it wait, so f must not wait for another one's f. What the client has no method of its own
-// for (crew) goes by itself, at once. ctx bounds all that goes in common. f is for reading: what was sent may have run although its answer is an error.
+// Abreast calls f concurrently for each i below n, with a client whose scripts and reads share round trips: reading
+// thousands of gateways takes only a few. A round trip starts when every caller that shares it waits for a reply, so f
+// must not wait for another call of f. Methods that the client (crew) does not override are sent individually, at once.
+// ctx bounds the shared round trips. f must only read: a command may have run even if it returns an error.
 func Abreast(ctx context.Context, c redis.UniversalClient, n int, f func(c redis.UniversalClient, i int)) {
 	turns, all := make(chan struct{}, crewsAtOnce), sync.WaitGroup{}
 	for from := 0; from < n; from += mostAbreast {
@@ -27,16 +28,16 @@ func Abreast(ctx context.Context, c redis.UniversalClient, n int, f func(c redis
 	all.Wait()
 }
 
-// crew is the client of some callers that go abreast.
+// crew is the client of some concurrent callers.
 type crew struct {
 	redis.UniversalClient
-	ctx context.Context //nolint:containedctx // of what goes in common
+	ctx context.Context //nolint:containedctx // bounds shared round trips
 
 	mu       sync.Mutex
 	size     int
-	busy     int // callers that neither wait for an answer nor are through
+	busy     int // callers neither waiting for a reply nor finished
 	asked    []redis.Cmder
-	answered chan struct{} // closes when what is asked now has been answered
+	answered chan struct{} // closed when the current commands are answered
 
 	loading sync.Mutex
 	loaded  map[*Script]error
@@ -57,10 +58,10 @@ func (w *crew) row(from int, f func(c redis.UniversalClient, i int)) {
 	all.Wait()
 }
 
-// ask sends a command with those of the others, and returns when it has been answered.
+// ask sends a command together with the others', and returns when it has been answered.
 func (w *crew) ask(cmd redis.Cmder) { <-w.rest(cmd) }
 
-// rest takes a caller out of those that are busy, with what it asks, if anything. The last one sends for all.
+// rest removes a caller from the busy ones, with its command, if any. The last one sends all commands.
 func (w *crew) rest(cmd redis.Cmder) <-chan struct{} {
 	w.mu.Lock()
 	answered := w.answered
@@ -93,7 +94,7 @@ func (w *crew) send(all []redis.Cmder) {
 	})
 }
 
-// run runs a script that only reads. Redis is given the text once for all, if it does not know it.
+// run runs a read-only script. If Redis does not know it, its text is sent once for all callers.
 func (w *crew) run(ctx context.Context, s *Script, keys []string, args []any) *redis.Cmd {
 	cmd := w.EvalSha(ctx, s.s.Hash(), keys, args...)
 	if cmd.Err() == nil || !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {

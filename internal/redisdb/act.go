@@ -2,7 +2,7 @@ package redisdb
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"slices"
 	"strings"
@@ -17,17 +17,21 @@ var actLua string
 // clockScript reads the clock of the server that has its key.
 var clockScript = NewScript(NowLua, "return int(now_us('0'))")
 
-// actLife is how long after its beginning an act of a person is carried out, as act.lua has it: longer than anybody waits for an answer.
+// actLife is how long after its start an operator's act may still be carried out, as in act.lua: longer than anyone
+// waits for a reply.
 const actLife = 5 * time.Second
 
-// ErrLate is an act of a person that reached Redis too late, or after one that was begun later: it was not carried out. It is an ErrAway, too.
+// ErrLate means that an operator's act reached Redis too late, or after one that was started later: it was not carried
+// out. It is also an ErrAway.
 var ErrLate = fmt.Errorf("an act came too late: %w", ErrAway)
 
-// NewActScript joins fragments, NowLua among them, into the script of something that a person asks for, to be run with Act. It is Replicated.
+// NewActScript joins fragments, including NowLua, into a script for an operator's act, to be run with Act. It is
+// Replicated.
 func NewActScript(fragments ...string) *Script { return actScript("false", fragments) }
 
-// NewSwitchScript is NewActScript for what switches something on or off, so that two acts in the wrong order leave something wrong behind: one that comes after
-// a later one is not carried out. Its first key is the hash that says how the switch stands, and its body answers 0 where it did nothing.
+// NewSwitchScript is NewActScript for a switch, where two acts in the wrong order would leave a wrong state: an act
+// that arrives after a later one is not carried out. Its first key must be the hash with the switch's state, and its
+// body must return 0 if it changed nothing.
 func NewSwitchScript(fragments ...string) *Script { return actScript("true", fragments) }
 
 func actScript(isSwitch string, fragments []string) *Script {
@@ -36,8 +40,8 @@ func actScript(isSwitch string, fragments []string) *Script {
 	return NewScript(append(slices.Clone(fragments[:last]), body)...).Replicated()
 }
 
-// Act runs a script of NewActScript or NewSwitchScript for a person who waits for it. It is carried out within five seconds, or never. The error is
-// ErrAway where Redis did not answer, and ErrLate where it was too late.
+// Act runs a script of NewActScript or NewSwitchScript for an operator who waits. It is carried out within five
+// seconds, or never. The error is ErrAway if Redis did not answer, and ErrLate if the act was too late.
 func (s *Script) Act(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	begun, err := clockScript.Run(ctx, c, keys[:1]).Int64()
 	if err != nil {
@@ -52,7 +56,7 @@ func (s *Script) Act(ctx context.Context, c redis.Scripter, keys []string, args 
 	return cmd
 }
 
-// Itself runs a script of NewActScript that no person waits for: it is never too late.
+// Itself runs a script of NewActScript for which no operator waits: it is never too late.
 func (s *Script) Itself(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	cmd := s.Run(ctx, c, keys, append(args, 0)...)
 	if err := cmd.Err(); err != nil {
@@ -61,14 +65,14 @@ func (s *Script) Itself(ctx context.Context, c redis.Scripter, keys []string, ar
 	return cmd
 }
 
-// tagOf returns the gateway that a key belongs to.
+// tagOf returns the gateway of a key.
 func tagOf(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	name, _, _ := strings.Cut(rest, "}")
 	return name
 }
 
-// unacted says of an act that failed what became of it.
+// unacted adds to the error of a failed act whether it was carried out.
 func unacted(err error, until time.Time) error {
 	switch {
 	case says(err, []string{"LATE"}):

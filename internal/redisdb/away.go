@@ -14,15 +14,15 @@ import (
 
 // The kinds of an Error, for errors.Is.
 var (
-	// ErrURL is an address that can't be used.
+	// ErrURL means that an address is unusable.
 	ErrURL = errors.New("unusable Redis address")
-	// ErrAway is a Redis that can't answer now and may in a moment.
+	// ErrAway means that Redis can't answer now, but may in a moment.
 	ErrAway = errors.New("redis is away")
-	// ErrDenied is a Redis that answers and refuses us: user, password, rights or database.
+	// ErrDenied means that Redis answers and refuses access: user, password, permission or database.
 	ErrDenied = errors.New("redis refuses us")
 )
 
-// Error says what is wrong with Redis, and what to do. It never holds a password.
+// Error says what is wrong with Redis, and what to do. It never contains a password.
 type Error struct {
 	Kind    error  // ErrURL, ErrAway, ErrDenied or ErrNewer
 	Message string // what is wrong
@@ -46,7 +46,8 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// As makes it a *job.Error for errors.As: usage for an address that can't be used and for data of a newer format, failed where Redis refuses us, unavailable where it is away.
+// As makes it a *job.Error for errors.As, with code usage for an unusable address and for data in a newer format,
+// failed if Redis refuses access, and unavailable if it is unreachable.
 func (e *Error) As(target any) bool {
 	coded, ok := target.(**job.Error)
 	if !ok {
@@ -66,33 +67,32 @@ func usage(message, hint string) error {
 	return &Error{Kind: ErrURL, Message: message, Hint: hint}
 }
 
-// notNow begins the answers of a Redis that can't do it now, each with what makes it so.
+// notNow are the prefixes of replies that mean "not now", each with the reason.
 var notNow = []string{
-	"LOADING",     // reads its data after a start
+	"LOADING",     // loading its data after a start
 	"READONLY",    // was demoted; the new primary is elsewhere
 	"OOM",         // full
-	"CLUSTERDOWN", // a part of the cluster is away
+	"CLUSTERDOWN", // a part of the cluster is down
 	"MASTERDOWN",  // a replica that lost its primary
 	"TRYAGAIN",    // keys are being moved
-	"MOVED",       // slots moved faster than the client followed
+	"MOVED",       // slots moved faster than the client could follow
 	"ASK",
-	"NOREPLICAS", // too few replicas to take a write (min-replicas-to-write)
-	"MISCONF",    // can't write its disk and takes no more writes
-	"BUSY",       // a script runs for too long
-	"UNBLOCKED",  // a fail-over ended a blocking command
+	"NOREPLICAS", // too few replicas for a write (min-replicas-to-write)
+	"MISCONF",    // can't write to its disk and accepts no writes
+	"BUSY",       // a script has been running for too long
+	"UNBLOCKED",  // a failover ended a blocking command
 	"ERR max number of clients reached",
 }
 
-// nonLocal is in the answer of a script that comes upon a key which is on another node for now, because its slot is being moved. Of a key that
-// the script was called with, TRYAGAIN says so. What is before these words and behind them differs between the versions.
+// nonLocal is part of a script's error for a key that is temporarily on another node, because its slot is being moved.
+// For keys passed to the script, Redis replies TRYAGAIN instead. The text before and after differs between versions.
 const nonLocal = "attempted to access a non local key"
 
-// silent begins what the driver itself says when it reaches nobody; it has no types for these.
+// silent are the prefixes of the driver's own errors when it reaches no server; it has no error types for these.
 var silent = []string{"redis: all sentinels specified in configuration are unreachable", "redis: cluster has no nodes"}
 
-// Away reports whether err, from any call to Redis, means "not now": nobody answers, or the answer is one of
-// Redis's own for a start, a fail-over or a full memory. It says nothing on whether a command has run: after a time-out
-// it may have.
+// Away reports whether err, from any call to Redis, means "not now": there was no reply, or one of Redis's own replies
+// for a start, a failover or full memory. It does not tell whether a command has run: after a timeout it may have.
 func Away(err error) bool {
 	if err == nil || errors.Is(err, redis.Nil) || errors.Is(err, context.Canceled) {
 		return false
@@ -113,8 +113,8 @@ func unreachable(err error) bool {
 	return lost
 }
 
-// says looks at the beginning of the answer and, since Redis 6.2 puts a script's error behind a text of its own, also
-// for "-CODE " within. Wrapping adds text in front, so each error of the chain is looked at.
+// says checks the beginning of the reply. Since Redis 6.2 puts text of its own before a script's error, it also looks
+// for "-CODE " within. Wrapping adds text in front, so it checks each error of the chain.
 func says(err error, answers []string) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		text := err.Error()

@@ -16,19 +16,19 @@ type Severity string
 // The severities.
 const (
 	Refuse Severity = "refuse" // jobs would be lost: don't start
-	Warn   Severity = "warn"   // start, and say it loudly
+	Warn   Severity = "warn"   // start, with a warning
 	Note   Severity = "note"   // worth knowing
 )
 
-// Finding is one thing about Redis that an operator should know.
+// Finding is a property of Redis that an operator should know.
 type Finding struct {
 	Severity Severity
 	Message  string // what is wrong
 	Hint     string // what to do
 }
 
-// Check looks whether Redis can keep jobs: its version, that it evicts nothing, that it survives a restart, and whether a fail-over
-// forgets. In a cluster every primary is asked. An error means that Redis could not be asked.
+// Check checks whether Redis can keep jobs: its version, that it evicts nothing, that data survives a restart, and
+// whether a failover loses data. In a cluster it checks every primary. An error means that Redis could not be asked.
 func (db *DB) Check(ctx context.Context) ([]Finding, error) {
 	if db.Embedded {
 		return []Finding{{Note, "the embedded Redis keeps everything in memory and is gone with this process",
@@ -113,7 +113,7 @@ func checkRole(role string) []Finding {
 	return []Finding{{Warn, "this Redis is a replica and takes no writes", "give the address of the primary, or use redis-sentinel://"}}
 }
 
-// checkReplicas looks at one primary that has so many replicas, of which so many are to have each job.
+// checkReplicas checks one primary with has replicas, of which wait must have each job.
 func checkReplicas(wait, has int) []Finding {
 	switch {
 	case wait == 0 && has == 0:
@@ -148,7 +148,7 @@ func (h Health) checkDisk() []Finding {
 
 const turnOn = "set appendonly to yes: redis-cli CONFIG SET appendonly yes, and in its configuration file"
 
-// forbidden is how managed services answer: the command renamed, or the user without the right.
+// forbidden reports whether err is a managed service's refusal: the command is renamed, or the user has no permission.
 func forbidden(err error) bool {
 	return redis.IsPermissionError(err) || says(err, []string{"ERR unknown command", "ERR unknown subcommand"})
 }

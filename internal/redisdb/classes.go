@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// counted is the field of Classes that is no class.
+	// counted is a field of Classes that is not a class.
 	counted = "#"
-	// lanesMark is the field of Classes that says that tasks stand in the lines of lanes, or did.
+	// lanesMark is the field of Classes that says that tasks are or were in lines of lanes.
 	lanesMark = "#lanes"
 )
 
-// FirstLines returns First of every class of which jobs were put into a gateway's queue.
+// FirstLines returns First for every class that ever had jobs in a gateway's queue.
 func FirstLines(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
 	classes, err := ClassesOf(ctx, c, k)
 	return k.firsts(classes), err
@@ -28,13 +28,13 @@ func (k Keys) firsts(classes []string) []string {
 	return lines
 }
 
-// ClassesOf returns the classes of which jobs were put into a gateway's queue, but for the usual one, in the order of their names.
+// ClassesOf returns the classes, except for the default one, that ever had jobs in a gateway's queue, sorted by name.
 func ClassesOf(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
 	classes, _, err := ClassesAndLanes(ctx, c, k)
 	return classes, err
 }
 
-// ClassesAndLanes is ClassesOf, and says whether tasks stand in the lines of lanes, or did.
+// ClassesAndLanes is ClassesOf, and also returns whether tasks are or were in lines of lanes.
 func ClassesAndLanes(ctx context.Context, c redis.UniversalClient, k Keys) (classes []string, lanes bool, err error) {
 	classes, err = c.HKeys(ctx, k.Classes()).Result()
 	lanes = slices.Contains(classes, lanesMark)
@@ -43,7 +43,8 @@ func ClassesAndLanes(ctx context.Context, c redis.UniversalClient, k Keys) (clas
 	return classes, lanes, err
 }
 
-// Lines returns all lists that make up a gateway's queue: those of Keys.Lines, those of classes, and those of lanes (see LaneLines).
+// Lines returns all lists of a gateway's queue: those of Keys.Lines, those of classes, and those of lanes (see
+// LaneLines).
 func Lines(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
 	classes, laned, err := ClassesAndLanes(ctx, c, k)
 	var lanes []string

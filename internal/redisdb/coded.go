@@ -9,14 +9,15 @@ import (
 	"spillway/internal/job"
 )
 
-// awayError is what a command came to because Redis can't do it now. It marks what is Redis's: a disk or another server may be away too.
+// awayError marks an error that means that Redis can't serve a command now. The mark is needed because a disk or
+// another server may fail with similar errors.
 type awayError struct{ err error }
 
 func (e *awayError) Error() string { return e.err.Error() }
 func (e *awayError) Unwrap() error { return e.err }
 
-// Coded gives the code unavailable to an error of a command that means "not now". Others are left as they are. Only what shows errors to
-// somebody needs it.
+// Coded gives the code unavailable to a command's error that means "not now", and returns others unchanged. Only code
+// that shows errors to people needs it.
 func Coded(err error) error {
 	if _, coded := errors.AsType[*job.Error](err); coded {
 		return err
@@ -27,7 +28,7 @@ func Coded(err error) error {
 	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
 }
 
-// marking is the part of a client that makes an awayError of each error of a command that means "not now".
+// marking is a client hook that turns each error that means "not now" into an awayError.
 type marking struct{}
 
 // DialHook implements redis.Hook.

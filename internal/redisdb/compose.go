@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Compose joins fragments, the last of which is the body, into the text of one script. It leaves out what is defined at the top of a fragment and
-// used by nothing in the script: Redis makes every function anew each time that a script runs, and a record's layout alone has fifty.
+// Compose joins fragments, the last of which is the body, into the text of one script. It omits top-level definitions
+// that the script does not use, because Redis creates every function again each time a script runs, and a record's
+// layout alone has fifty.
 func Compose(fragments ...string) string {
 	body := fragments[len(fragments)-1]
 	all := chunks(strings.Join(fragments[:len(fragments)-1], "\n"))
@@ -31,21 +32,21 @@ func Compose(fragments ...string) string {
 	return text.String() + body
 }
 
-// use notes every word. A field of a table that is called like a function keeps that function in: too much rather than too little.
+// use marks every word as used. A table field with the name of a function keeps that function, which is harmless.
 func use(used map[string]bool, tokens []string) {
 	for _, t := range tokens {
 		used[t] = true
 	}
 }
 
-// chunk is one statement at the top of a fragment, with the comments behind it.
+// chunk is one top-level statement of a fragment, with the comments after it.
 type chunk struct {
 	text   string
 	tokens []string
-	names  []string // that it defines; none if it does something too, and so must stay
+	names  []string // names that it defines; empty if it does something else, too, and so must be kept
 }
 
-// chunks cuts a fragment up. A statement begins in the first column, and what follows it is indented or ends it.
+// chunks splits a fragment. A statement begins in the first column; its other lines are indented, or end it.
 func chunks(fragment string) (all []chunk) {
 	for line := range strings.Lines(fragment) {
 		if len(all) == 0 || begins(line) {
@@ -68,7 +69,8 @@ func begins(line string) bool {
 	return len(first) > 0 && !slices.Contains([]string{"end", "else", "elseif", "until"}, first[0])
 }
 
-// defined returns the names that a statement defines without doing anything else: a local function, or locals that call nothing.
+// defined returns the names that a statement defines, if it does nothing else: a local function, or locals without
+// calls.
 func defined(tokens []string) (names []string) {
 	if len(tokens) < 2 || tokens[0] != "local" {
 		return nil
@@ -76,7 +78,7 @@ func defined(tokens []string) (names []string) {
 	if tokens[1] == "function" {
 		return tokens[2:3]
 	}
-	for i, t := range tokens[1:] { // "(" calls, and so does what follows a name directly
+	for i, t := range tokens[1:] { // "(" is a call, and so is a value that directly follows a name
 		if t == "(" || isWord(tokens[i][0]) && strings.Contains(`'"{`, t) {
 			return nil
 		}
@@ -90,7 +92,8 @@ func defined(tokens []string) (names []string) {
 	return names
 }
 
-// luaTokens returns the words and signs of a text, without comments. A string is its first quote alone. Long brackets are not known.
+// luaTokens returns the words and signs of a text, without comments. A string is reduced to its first quote. Long
+// brackets are not supported.
 func luaTokens(text string) (tokens []string) {
 	for i := 0; i < len(text); {
 		from := i
@@ -124,7 +127,7 @@ func lineEnd(text string, i int) int {
 	return len(text)
 }
 
-// stringEnd returns where the string that begins at i is over.
+// stringEnd returns the end of the string that begins at i.
 func stringEnd(text string, i int) int {
 	for quote := text[i]; ; {
 		switch i++; {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// lostError is an answer that did not come: nobody knows whether the command has run.
+// lostError is a reply that did not arrive: whether the command has run is unknown.
 //
-// It hides its cause from errors.Is and errors.As on purpose. MaxRetries -1 keeps go-redis from sending a command again,
-// but its cluster client has a loop of its own, meant for MOVED, that also resends whatever looks like a time-out or an
-// EOF: a script that takes a slot would run twice. What it can't recognise it does not resend.
+// It hides its cause from errors.Is and errors.As on purpose. MaxRetries -1 keeps go-redis from resending a command,
+// but its cluster client has a loop of its own, meant for MOVED, that also resends after anything like a timeout or an
+// EOF: a script that takes a slot would run twice. It does not resend after an error that it does not recognise.
 type lostError struct{ cause error }
 
 func (e *lostError) Error() string { return "no answer from Redis: " + e.cause.Error() }
 
-// carefulConn turns every failure of a connection that stood into a lostError.
+// carefulConn turns every failure of an established connection into a lostError.
 type carefulConn struct{ net.Conn }
 
 func (c carefulConn) Read(b []byte) (int, error) {
@@ -30,7 +30,7 @@ func (c carefulConn) Write(b []byte) (int, error) {
 	return n, lost(err)
 }
 
-// carefulSocket also shows its file descriptor, by which the driver sees that an idle connection was closed.
+// carefulSocket also exposes its file descriptor, with which the driver detects that an idle connection was closed.
 type carefulSocket struct {
 	carefulConn
 	syscall.Conn
@@ -58,7 +58,7 @@ func careful(dial dialer) dialer {
 	}
 }
 
-// dialTo differs from the driver's own dialler in that ctx bounds the TLS handshake too.
+// dialTo returns a dialler that differs from the driver's in that ctx bounds the TLS handshake, too.
 func dialTo(t *target, opt Options) dialer {
 	d := &net.Dialer{Timeout: opt.DialTimeout, KeepAliveConfig: net.KeepAliveConfig{
 		Enable: true, Idle: 30 * time.Second, Interval: 5 * time.Second, Count: 3,

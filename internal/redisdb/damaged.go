@@ -10,19 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// DamagedError is the error of a command or script that met keys which are of another type than Spillway made them: something else wrote to
-// them. It says which, and what to do.
+// DamagedError is the error of a command or script that found keys of a wrong type: another program wrote to them. It
+// says which, and what to do.
 type DamagedError struct {
-	// Keys are those that are of another type, at least one.
+	// Keys are the keys of a wrong type, at least one.
 	Keys []DamagedKey
-	// Err is Redis's answer.
+	// Err is Redis's reply.
 	Err error
 }
 
-// DamagedKey is a key of another type.
+// DamagedKey is a key of a wrong type.
 type DamagedKey struct{ Name, Is, Should string }
 
-// Error names the keys. It has nothing of what is in them.
+// Error names the keys, without their contents.
 func (e *DamagedError) Error() string {
 	all := make([]string, len(e.Keys))
 	for i, k := range e.Keys {
@@ -33,19 +33,20 @@ func (e *DamagedError) Error() string {
 		"and see what is missing (dispatcher audit)", strings.Join(all, "; "), first, first)
 }
 
-// Unwrap returns Redis's answer.
+// Unwrap returns Redis's reply.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// DamagedKeyOf reports whether err says that this key is of another type.
+// DamagedKeyOf reports whether err says that this key has a wrong type.
 func DamagedKeyOf(err error, key string) bool {
 	e, is := errors.AsType[*DamagedError](err)
 	return is && slices.ContainsFunc(e.Keys, func(k DamagedKey) bool { return k.Name == key })
 }
 
-// wrongType begins Redis's answer to a command on a key of another type. In a script's error it may stand within.
+// wrongType is the prefix of Redis's reply to a command on a key of a wrong type. In a script's error it may be
+// anywhere.
 var wrongType = []string{"WRONGTYPE"}
 
-// naming is the part of a client that finds out which keys are of another type, since Redis doesn't say.
+// naming is a client hook that finds out which keys have a wrong type, because Redis does not say.
 type naming struct{ client redis.UniversalClient }
 
 // DialHook implements redis.Hook.
@@ -70,12 +71,12 @@ func (n naming) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 		if err == nil {
 			return nil
 		}
-		for _, cmd := range cmds { // another one's failure may come before it
+		for _, cmd := range cmds { // another command may have failed first
 			named := n.name(ctx, cmd.Err(), cmd.Args())
 			if named == nil {
 				continue
 			}
-			if err == cmd.Err() { //nolint:errorlint // the pipeline's error is that of its first command that failed
+			if err == cmd.Err() { //nolint:errorlint // the pipeline's error is that of its first failed command
 				err = named
 			}
 			cmd.SetErr(named)
@@ -84,7 +85,7 @@ func (n naming) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// name returns a DamagedError for an answer of Redis to a command with these arguments that comes of a key of another type, or nil.
+// name returns a DamagedError if Redis's reply to a command with these arguments means a key of a wrong type, or nil.
 func (n naming) name(ctx context.Context, err error, args []any) error {
 	if !says(err, wrongType) {
 		return nil
@@ -92,7 +93,8 @@ func (n naming) name(ctx context.Context, err error, args []any) error {
 	return n.among(ctx, err, ownKeysIn(args))
 }
 
-// among returns a DamagedError for such an answer with those of the keys, and of their gateway's own, that are of another type; nil if there are none.
+// among returns a DamagedError for such a reply, with the keys of a wrong type among these and their gateway's own; nil
+// if there are none.
 func (n naming) among(ctx context.Context, err error, keys []string) error {
 	if _, named := errors.AsType[*DamagedError](err); named || len(keys) == 0 {
 		return nil
@@ -125,7 +127,8 @@ func (n naming) among(ctx context.Context, err error, keys []string) error {
 	return e
 }
 
-// ownKeysIn returns what of a command's arguments may be keys of a gateway. Scripts make names of records and tasks from ids that are arguments.
+// ownKeysIn returns the arguments of a command that may be keys of a gateway. Scripts derive the names of records and
+// tasks from ids in their arguments.
 func ownKeysIn(args []any) (keys []string) {
 	for _, a := range args {
 		if text, is := a.(string); is {

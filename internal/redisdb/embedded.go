@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// embed starts a Redis inside the process, reached through pipes: no port that others on the machine could use.
+// embed starts a Redis within the process, connected by pipes, so that it needs no port that others on the machine
+// could use.
 func embed(at *target, opt Options) *DB {
 	server := miniredis.NewMiniRedis()
 	o := universal(at, opt)
@@ -41,8 +42,8 @@ func embed(at *target, opt Options) *DB {
 // ageEvery is how late a key of the embedded Redis may expire.
 const ageEvery = 250 * time.Millisecond
 
-// age lets keys expire as time passes, which miniredis leaves to its user. Each step goes over all keys while nobody else is
-// served; with many keys steps become rarer, so that they never take more than one part in fifty.
+// age expires keys as time passes, which miniredis leaves to its user. Each step visits all keys and blocks other
+// commands. With many keys, steps become rarer, so that they never take more than one fiftieth of the time.
 func age(server *miniredis.Miniredis, stop <-chan struct{}) {
 	last := time.Now()
 	timer := time.NewTimer(ageEvery)

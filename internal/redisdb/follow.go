@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// follower has a cluster's client ask who holds what as soon as a node does not answer. By itself the client hears of a fail-over
-// only from a node that is alive (MOVED), or within a minute: until then it would go on asking the dead one.
+// follower makes a cluster's client reload the cluster state as soon as a node does not answer. By itself, the client
+// learns of a failover only from a live node (MOVED), or within a minute, and would use the dead node until then.
 type follower struct{ c *redis.ClusterClient }
 
 // DialHook implements redis.Hook.

@@ -1,7 +1,7 @@
 package redisdb
 
-// Forgets returns what a crash may make this server forget of what it has answered, and what to do; empty if nothing. wait is how many replicas
-// have each answer before it is given.
+// Forgets returns which acknowledged writes this server may lose in a crash, and what to do; empty if none. wait is how
+// many replicas have each write before it is acknowledged.
 func (h Health) Forgets(wait int) (what, hint string) {
 	const always = "set appendfsync to always: redis-cli CONFIG SET appendfsync always, and in its configuration file"
 	switch {

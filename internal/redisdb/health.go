@@ -13,35 +13,36 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Health is what one server says of itself. Sizes are in bytes.
+// Health is what one server reports about itself. Sizes are in bytes.
 type Health struct {
-	// Addr is host:port of the server; empty where the connection does not say.
+	// Addr is host:port of the server; empty if the connection does not say.
 	Addr string
-	// Version is Redis's own, such as 7.0.15; empty if it does not say. Of another product, it is the version of Redis that it stands in for.
+	// Version is the Redis version, such as 7.0.15; empty if unknown. For another product, it is the Redis version that
+	// it is compatible with.
 	Version string
-	// Product is who it is, and Own its own version, which is Redis's for Redis.
+	// Product is the product, and Own its own version, which for Redis is Redis's.
 	Product Product
 	Own     string
-	// Policy is its maxmemory-policy; empty if it does not say.
+	// Policy is its maxmemory-policy; empty if unknown.
 	Policy string
-	// Used is the memory in use, Most its maxmemory, and Machine the memory of the machine. Zero Most means no bound.
+	// Used is the memory in use, Most its maxmemory, and Machine the machine's memory. Zero Most means no bound.
 	Used, Most, Machine int64
-	// Keys is how many keys the databases hold together.
+	// Keys is the number of keys in all databases.
 	Keys int64
-	// AOF says that it keeps an append-only file, Fsync how (empty where CONFIG is forbidden), and Save when it takes snapshots; Seen
-	// says whether Fsync or Save could be looked up.
+	// AOF says that it has an append-only file, Fsync how it is synced (empty if CONFIG is forbidden), and Save when it
+	// takes snapshots. Seen says whether Fsync or Save could be read.
 	AOF         bool
 	Fsync, Save string
 	Seen        bool
 	// DiskError says that the last write of the append-only file or of a snapshot failed.
 	DiskError bool
-	// Replicas is how many are online, MinReplicas how many Redis itself asks for before it takes a write.
+	// Replicas is how many are online, MinReplicas how many Redis itself requires for a write.
 	Replicas, MinReplicas int
-	// Median and Worst are times of a PING and its answer.
+	// Median and Worst are round-trip times of PING.
 	Median, Worst time.Duration
-	// Skew is how far the server's clock is ahead of the local one; negative when it is behind.
+	// Skew is how far the server's clock is ahead of the local one; negative if it is behind.
 	Skew time.Duration
-	// Findings are those of DB.Check, by what they are about.
+	// Findings are those of DB.Check, by subject.
 	Findings map[Subject][]Finding
 }
 
@@ -60,8 +61,8 @@ const (
 // pings is how many PINGs Health measures.
 const pings = 20
 
-// Health asks every primary how it is, the one with the lowest address first. now is the local clock, nil for the system's. Nothing is
-// written. An error means that a server could not be asked.
+// Health asks every primary for its health, the one with the lowest address first. now is the local clock, nil for the
+// system's. It writes nothing. An error means that a server could not be asked.
 func (db *DB) Health(ctx context.Context, now func() time.Time) ([]Health, error) {
 	if now == nil {
 		now = time.Now
@@ -99,7 +100,7 @@ func (db *DB) health(ctx context.Context, node redis.UniversalClient, now func()
 	return h, nil
 }
 
-// ask reads what the server says of itself, and judges it.
+// ask reads a server's report about itself, and checks it.
 func (db *DB) ask(ctx context.Context, node redis.UniversalClient) (Health, error) {
 	text, err := node.Info(ctx).Result()
 	if err != nil {
@@ -124,7 +125,7 @@ func (db *DB) ask(ctx context.Context, node redis.UniversalClient) (Health, erro
 	return h, nil
 }
 
-// configured asks for what INFO does not say. A managed Redis may forbid it.
+// configured reads what INFO does not contain. A managed Redis may forbid it.
 func (h *Health) configured(ctx context.Context, node redis.UniversalClient) error {
 	for name, to := range map[string]func(string){
 		"appendfsync":           func(v string) { h.Fsync = v },
@@ -158,7 +159,7 @@ func (h *Health) measure(ctx context.Context, node redis.UniversalClient) error 
 	return nil
 }
 
-// keysIn adds up the keyspace section: "keys=12,expires=3,…" a database.
+// keysIn adds up the keyspace section, which has "keys=12,expires=3,…" for each database.
 func keysIn(info map[string]string) (n int64) {
 	for name, v := range info {
 		if rest, ok := strings.CutPrefix(v, "keys="); ok && strings.HasPrefix(name, "db") {

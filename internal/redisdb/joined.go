@@ -10,13 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// joint is those of a round trip that run the same shared script, as one run of it, those of a gateway after one another; or a single script of any kind.
+// joint is the callers in a round trip that run the same shared script, combined into one run, grouped by gateway; or a
+// single script of any kind.
 type joint struct {
 	all []*asked
 	cmd *redis.Cmd // of the run; nil for a single script
 }
 
-// joined puts together what can go as one, in order of the first of each.
+// joined combines what can run together, in the order of the first of each.
 func joined(all []*asked) (runs []*joint) {
 	for _, a := range all {
 		i := slices.IndexFunc(runs, func(r *joint) bool { return r.all[0].joins(a) })
@@ -45,7 +46,7 @@ func (r *joint) run(ctx context.Context, c redis.Scripter) {
 	r.cmd = c.EvalSha(ctx, r.all[0].several.Hash(), keys, args...)
 }
 
-// share gives each its own answer. A script that Redis did not know has not run: it runs now.
+// share gives each caller its own reply. A script that Redis did not know has not run: it runs now.
 func (r *joint) share(ctx context.Context, c redis.Scripter) {
 	if r.cmd == nil {
 		return
@@ -72,7 +73,7 @@ func (r *joint) share(ctx context.Context, c redis.Scripter) {
 	}
 }
 
-// named is a failure of one of those that ran together, with the keys of another type that it comes of.
+// named returns the failure of one of the combined callers, with the keys of a wrong type that caused it.
 func (a *asked) named(ctx context.Context, c redis.Scripter, failed error) error {
 	if client, is := c.(redis.UniversalClient); is && says(failed, wrongType) {
 		if named := (naming{client}).among(ctx, failed, a.keys); named != nil {
@@ -89,7 +90,7 @@ func (r *joint) columns() (keys []string, args []any) {
 	return keys, append([]any{r.callers(), ownKeys, ownArgs}, rest...)
 }
 
-// callers says how many of each gateway come after one another.
+// callers encodes how many consecutive callers each gateway has.
 func (r *joint) callers() []byte {
 	var text []byte
 	n := 0
@@ -101,7 +102,8 @@ func (r *joint) callers() []byte {
 	return text
 }
 
-// column returns what all callers say alike, and then what each says himself; own has a 1 for each place of the latter.
+// column returns the values that all callers have in common, followed by those that differ; own has a 1 for each
+// position of the latter.
 func column[T comparable](all []*asked, of func(*asked) []T) (own []byte, values []T) {
 	first, each := of(all[0]), 0
 	own = make([]byte, len(first))

@@ -9,8 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Every key of a gateway carries the hash tag {gateway}, asynq's own tag, so that one script can decide over
-// everything that belongs to the gateway, and gateways spread over a Redis Cluster.
+// Every key of a gateway has the hash tag {gateway}, as asynq's keys have, so that one script can use all of them.
 
 const prefix = "spillway:{"
 
@@ -22,18 +21,18 @@ func NewKeys(gateway string) Keys {
 	return Keys{own: prefix + gateway + "}:", asynq: "asynq:{" + gateway + "}:"}
 }
 
-// The types of keys, as Redis's TYPE names them.
+// The types of keys, named as by Redis's TYPE.
 const (
 	hash   = "hash"
 	list   = "list"
 	zset   = "zset"
 	text   = "string"
 	stream = "stream"
-	oneOf  = "*" // ends the name of what there are several of in a gateway
+	oneOf  = "*" // suffix of names that stand for several keys of a gateway
 	paceOf = "pace:"
 )
 
-// ownTypes and asynqTypes are the types of a gateway's keys, by what is behind its hash tag.
+// ownTypes and asynqTypes are the types of a gateway's keys, by what follows the hash tag.
 var (
 	ownTypes = map[string]string{
 		"access": hash, "admission": hash, "pace": hash, "hold": hash, "flight": zset, "scheduled": zset, "retrying": zset, "asking": zset, "looks": hash, "retries": list, "replays": list,
@@ -47,7 +46,7 @@ var (
 		"completed": zset, "processed": text, "t:" + oneOf: hash, "processed:" + oneOf: text}
 )
 
-// TypeOf returns the type that a key of that name has, as Redis's TYPE names it; empty if it is none of Spillway's.
+// TypeOf returns the type of a key with that name, as Redis's TYPE names it; empty if the key is not Spillway's.
 func TypeOf(key string) string {
 	types := ownTypes
 	if strings.HasPrefix(key, "asynq:") {
@@ -67,7 +66,7 @@ func TypeOf(key string) string {
 	return types[kind+":"+oneOf]
 }
 
-// Whole returns the keys that a gateway has one of, in no order.
+// Whole returns the keys that a gateway has only one of, in no particular order.
 func (k Keys) Whole() (keys []string) {
 	for start, types := range map[string]map[string]string{k.own: ownTypes, k.asynq: asynqTypes} {
 		for name := range types {
@@ -82,30 +81,30 @@ func (k Keys) Whole() (keys []string) {
 // Job is the record of one job (hash; fields in internal/record/layout.go).
 func (k Keys) Job(id string) string { return k.own + "job:" + id }
 
-// Aside is what was in a job's record that something else had written to (of any type; see record.SetAside).
+// Aside is the old value of a job's record that another program had written to (of any type; see record.SetAside).
 func (k Keys) Aside(id string) string { return k.own + "aside:" + id }
 
-// JobPrefix is what Job puts before the id, for scripts that read ids from Redis.
+// JobPrefix is the prefix of Job, for scripts that read ids from Redis.
 func (k Keys) JobPrefix() string { return k.own + "job:" }
 
-// AnyJob is the pattern, as SCAN takes it, of Job of every gateway.
+// AnyJob is the pattern for SCAN that matches Job of every gateway.
 const AnyJob = prefix + "*}:job:*"
 
-// JobOf returns the gateway and the id of which a key is Job; ok is false if it is none.
+// JobOf returns the gateway and id of a Job key; ok is false for another key.
 func JobOf(key string) (gateway, id string, ok bool) {
 	rest, ours := strings.CutPrefix(key, prefix)
 	gateway, id, found := strings.Cut(rest, "}:job:")
 	return gateway, id, ours && found
 }
 
-// Nobodys is a key that nobody writes. A script that lists it runs on no node of a cluster while its slot moves: either node refuses
-// several keys of which it lacks one.
+// Nobodys is a key that never exists. A script that lists it runs on no node of a cluster while its slot moves: either node
+// refuses several keys if it lacks one.
 func (k Keys) Nobodys() string { return k.own + "nobodys" }
 
-// Access is why the gateway has no access token (hash; gone where it has one).
+// Access is why the gateway has no access token (hash; absent if it has one).
 func (k Keys) Access() string { return k.own + "access" }
 
-// AccessOf is the access token that credentials of that digest have, and who fetches it (hash; gone when the token has ended).
+// AccessOf is the access token for credentials with that digest, and who fetches it (hash; absent once the token has expired).
 func (k Keys) AccessOf(digest string) string { return k.own + "access:" + digest }
 
 // Admission is the state of the admission check (hash).
@@ -117,86 +116,88 @@ func (k Keys) Pace() string { return k.own + "pace" }
 // PaceWindow is the list of permits of the pacer's window number n, from 1.
 func (k Keys) PaceWindow(n int) string { return k.own + "pace:w" + strconv.Itoa(n) }
 
-// PaceKept is the list of permits of the pacer's window number n, from 1, of those that are out of force.
+// PaceKept is the list of permits of the pacer's window number n, from 1, for windows no longer in force.
 func (k Keys) PaceKept(n int) string { return k.own + "pace:k" + strconv.Itoa(n) }
 
-// Hold is the hold that every pacer obeys (hash).
+// Hold is the hold that every pacer observes (hash).
 func (k Keys) Hold() string { return k.own + "hold" }
 
-// Flight is the leases of calls under way (sorted set: lease, end of lease in µs).
+// Flight is the leases of calls in flight (sorted set: lease, end of lease in µs).
 func (k Keys) Flight() string { return k.own + "flight" }
 
-// Scheduled is the jobs whose time is still to come (sorted set: job id, its time in µs).
+// Scheduled is the jobs that wait for their time (sorted set: job id, its time in µs).
 func (k Keys) Scheduled() string { return k.own + "scheduled" }
 
-// Retrying is the jobs that wait out a back-off (sorted set: job id, due time in µs).
+// Retrying is the jobs that wait for a back-off (sorted set: job id, due time in µs).
 func (k Keys) Retrying() string { return k.own + "retrying" }
 
-// Asking is the jobs whose outcome is being asked for (sorted set: job id, when its next look-up is due in µs).
+// Asking is the jobs whose outcome is looked up (sorted set: job id, when its next look-up is due in µs).
 func (k Keys) Asking() string { return k.own + "asking" }
 
-// Looks is what bounds the look-ups, over all processes (hash; fields in internal/record/look_claim.lua).
+// Looks is the limits on look-ups, over all processes (hash; fields in internal/record/look_claim.lua).
 func (k Keys) Looks() string { return k.own + "looks" }
 
-// Retries is the queue's line of jobs that were called before and whose back-off is over (list of task ids, as Pending).
+// Retries is the queue's line of jobs called before, whose back-off is over (list of task ids, as Pending).
 func (k Keys) Retries() string { return k.own + "retries" }
 
-// Replays is the queue's line of jobs that were called before and that were replayed (list of task ids, as Pending).
+// Replays is the queue's line of jobs called before that were replayed (list of task ids, as Pending).
 func (k Keys) Replays() string { return k.own + "replays" }
 
-// Due is the queue's line of jobs that were never called and that go before those of Pending: their moment has come, or they were pulled and
+// Due is the queue's line of jobs never called that precede those of Pending: their time has come, or they were pulled and
 // put back (list of task ids, as Pending).
 func (k Keys) Due() string { return k.own + "due" }
 
-// Lines is the four lists that make up the queue: two of jobs that were never called, the first before the second, retries and replays. The next job
-// of each is at its right end; dequeue.lua says in which order they take turns.
+// Lines is the four lists of the queue: two of jobs never called, the first before the second, retries and replays. The
+// next job of each is at its right end; dequeue.lua says in which order they take turns.
 func (k Keys) Lines() []string { return []string{k.Due(), k.Pending(), k.Retries(), k.Replays()} }
 
-// First is the queue's line of the jobs of one class that were never called, where it is not the usual class, whose jobs are in Due and Pending (list of task
-// ids, as Pending).
+// First is the queue's line of the jobs of one class never called, except for the default class, whose jobs are in Due and
+// Pending (list of task ids, as Pending).
 func (k Keys) First(class string) string { return k.own + "first:" + class }
 
-// Classes is the classes of which jobs were put into the queue, but for the usual one (hash: class, what dequeue.lua keeps for its floor; that of # is how
-// many jobs were pulled).
+// Classes is the classes, except for the default one, that ever had jobs in the queue (hash: class, what dequeue.lua stores
+// for its floor; # counts the jobs pulled).
 func (k Keys) Classes() string { return k.own + "classes" }
 
-// Lanes is what is known of all lanes of a gateway (hash; fields, and the names of the keys that lanes have besides, in internal/bucket/lanes.lua).
+// Lanes is the state of all lanes of a gateway together (hash; fields, and the names of the lanes' other keys, in
+// internal/bucket/lanes.lua).
 func (k Keys) Lanes() string { return k.own + "lanes" }
 
-// Overrides is what was set live for lanes and routes (hash; see internal/bucket/override.lua).
+// Overrides is what was set at run time for lanes and routes (hash; see internal/bucket/override.lua).
 func (k Keys) Overrides() string { return k.own + "overrides" }
 
-// What Overrides are of.
+// The kinds of Overrides.
 const (
 	OfLane  = "lane"
 	OfRoute = "route"
 )
 
-// Acted is which act upon a lane or a route was the latest (hash; gone when none that was begun before it can come any more).
+// Acted is the latest act on a lane or route (hash; expires when no earlier act can arrive any more).
 func (k Keys) Acted(kind, name string) string { return k.own + "acted:" + kind + ":" + name }
 
-// Lane is what is known of one lane (packed: internal/bucket/lanes.lua).
+// Lane is the state of one lane (packed: internal/bucket/lanes.lua).
 func (k Keys) Lane(lane string) string { return k.own + "lane:" + lane }
 
-// HoldOfRoute is the hold of one route alone (hash, as Hold; its times go on when Redis's clock is set back), HoldOfLane that of one lane.
+// HoldOfRoute is the hold of one route (hash, as Hold; its times are not affected if Redis's clock is set back).
 func (k Keys) HoldOfRoute(route string) string { return k.Hold() + ":r:" + route }
 
-// HoldOfLane is as HoldOfRoute.
+// HoldOfLane is the same for a lane.
 func (k Keys) HoldOfLane(lane string) string { return k.Hold() + ":l:" + lane }
 
-// FlightOfRoute is the leases of calls of one route that are under way, where their number has a cap (sorted set, as Flight), FlightOfLane that of one lane.
+// FlightOfRoute is the leases of a route's calls in flight, if their number has a cap (sorted set, as Flight).
 func (k Keys) FlightOfRoute(route string) string { return k.Flight() + ":r:" + route }
 
-// FlightOfLane is as FlightOfRoute.
+// FlightOfLane is the same for a lane.
 func (k Keys) FlightOfLane(lane string) string { return k.Flight() + ":l:" + lane }
 
-// Throttled is the lanes with jobs that may not be called yet (sorted set: lane, when it may be looked at again in µs).
+// Throttled is the lanes with jobs that may not be called yet (sorted set: lane, when to check it again in µs).
 func (k Keys) Throttled() string { return k.own + "throttled" }
 
-// Ready is the lanes that may be called for their jobs of a flow, CLASS:ROUTE (sorted set: lane, its place in turn).
+// Ready is the lanes that may be called for jobs of a flow, CLASS:ROUTE (sorted set: lane, its place in turn).
 func (k Keys) Ready(flow string) string { return k.own + "ready:" + flow }
 
-// FlowLines are the lists of the tasks of a flow of a lane, as Lines has those of the queue (lists of task ids, as Pending). Class and route are empty for the usual ones.
+// FlowLines are the lists of tasks of a flow in a lane, like Lines for the queue (lists of task ids, as Pending). Class and
+// route are empty for the default ones.
 func (k Keys) FlowLines(class, route, lane string) (lines []string) {
 	for _, line := range []string{"due", "pending", "retries", "replays"} {
 		lines = append(lines, k.own+"flow:"+class+":"+route+":"+line+":"+lane)
@@ -204,10 +205,10 @@ func (k Keys) FlowLines(class, route, lane string) (lines []string) {
 	return lines
 }
 
-// Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), for the pacer to see what comes next.
+// Costs is the costs of queued tasks that cost more than 1 (hash: task id, cost), so that the pacer knows what comes next.
 func (k Keys) Costs() string { return k.own + "costs" }
 
-// Open is the attempts that were begun and not ended (sorted set: job id, deadline in µs).
+// Open is the open attempts (sorted set: job id, deadline in µs).
 func (k Keys) Open() string { return k.own + "open" }
 
 // Counters is the gateway's totals (hash: accepted, done, discarded).
@@ -225,55 +226,56 @@ func (k Keys) AllParked() []string {
 	return keys
 }
 
-// ParkedBatch is the part of Parked that is one batch's (sorted set, as Parked; shelf.lua keeps it and makes its name).
+// ParkedBatch is the part of Parked for one batch (sorted set; maintained and named by shelf.lua).
 func (k Keys) ParkedBatch(reason, batch string) string { return k.Parked(reason) + ":b:" + batch }
 
-// ParkedFlows is the flows, CLASS:ROUTE:LANE, of which jobs are parked as rejected, or were (sorted set: flow, its turn; see shelf.lua, which makes this name and the next two).
+// ParkedFlows is the flows, CLASS:ROUTE:LANE, with jobs parked as rejected, now or before (sorted set: flow, its turn; see
+// shelf.lua, which makes this name and the next two).
 func (k Keys) ParkedFlows() string { return k.own + "parked:flows" }
 
-// ParkedFlow is the part of Parked for the reason rejected that is one flow's (sorted set, as Parked).
+// ParkedFlow is the part of Parked for reason rejected and one flow (sorted set).
 func (k Keys) ParkedFlow(flow string) string { return k.Parked("rejected") + ":f:" + flow }
 
-// Unfit is the part of Parked for the reason rejected that costs more than admission can ever grant (sorted set, as Parked).
+// Unfit is the part of Parked for reason rejected that costs more than admission can ever grant (sorted set).
 func (k Keys) Unfit() string { return k.Parked("rejected") + ":unfit" }
 
-// Again is the jobs parked as exhausted that may go in by themselves (sorted set: job id, when in µs at the earliest; see shelf.lua).
+// Again is the jobs due for automatic replay (sorted set: job id, earliest time in µs; see shelf.lua).
 func (k Keys) Again() string { return k.own + "again" }
 
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
 func (k Keys) Rate() string { return k.own + "rate" }
 
-// Hours is the calls of the last 24 hours and the present one (hash: "HOUR STATUS VERDICT", calls; the hour is a number since 1970). record.lua makes its
-// name from Rate.
+// Hours is the calls of the last 24 hours and the current one (hash: "HOUR STATUS VERDICT", calls; the hour counts from
+// 1970). record.lua makes its name from Rate.
 func (k Keys) Hours() string { return k.own + "hours" }
 
-// Moments is how many jobs were scheduled for each moment, and how many of them left before it (hash, by the moment in µs): jobs of one moment keep
-// their order by it.
+// Moments is how many jobs were scheduled for each time, and how many left before it (hash, by time in µs), to keep their order.
 func (k Keys) Moments() string { return k.own + "moments" }
 
-// LiveLimits is the limits that an operator has set live (hash: version, limits; limits absent = the file's hold).
+// LiveLimits is the limits that an operator has set at run time (hash: version, limits; without limits, the configured ones
+// apply).
 func (k Keys) LiveLimits() string { return k.own + "limits" }
 
 // Alive is the age of the gateway's data (hash; fields in alive.lua).
 func (k Keys) Alive() string { return k.own + "alive" }
 
-// Slow is the dispatchers that are too slow for their limits (hash; fields in internal/ledger/pulse.lua; gone a minute after the last one said so).
+// Slow is the dispatchers that are too slow for their limits (hash; fields in internal/ledger/pulse.lua; expires a minute
+// after the last report).
 func (k Keys) Slow() string { return k.own + "slow" }
 
-// Trail is what people did to dead letters (list of JSON).
+// Trail is the audit trail (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
 
-// Journal is the chain by which the trail is verified (list of JSON; internal/deadletter/chain.go).
+// Journal is the hash chain of the audit trail (list of JSON; internal/deadletter/chain.go).
 func (k Keys) Journal() string { return k.own + "journal" }
 
-// Head is how the chain ends (how many links, of how many entries, and the hash of the last).
+// Head is the end of the chain (number of links and entries, and the hash of the last link).
 func (k Keys) Head() string { return k.own + "head" }
 
-// Acts is how many jobs each act of the trail has been done to, while it is under way or when it was killed (hash: its place in the
-// trail, jobs; changed in the script that changes the jobs).
+// Acts is how many jobs each unfinished act of the audit trail has affected (hash: its place in the trail, jobs).
 func (k Keys) Acts() string { return k.own + "acts" }
 
-// Batch is the books of one batch (hash; fields in internal/record/batch.lua, which makes this name and the next three from a record's).
+// Batch is the totals of one batch (hash; fields in internal/record/batch.lua, which also makes this name and the next three).
 func (k Keys) Batch(name string) string { return k.own + "batch:" + name }
 
 // BatchIDs is the ids of a batch's jobs in the order of acceptance (list).
@@ -282,43 +284,46 @@ func (k Keys) BatchIDs(name string) string { return k.own + "batch-ids:" + name 
 // Batches is the names of the batches (sorted set: name, when its first job was accepted in µs).
 func (k Keys) Batches() string { return k.own + "batches" }
 
-// Braked is the batches that paused themselves and of which no person has decided anything since (sorted set: name, since when in µs).
+// Braked is the batches that paused themselves and about which nobody has decided since (sorted set: name, since when in µs).
 func (k Keys) Braked() string { return k.own + "braked" }
 
-// Brakes is the money that the gateway's calls take, which its brakes go by (hash; fields in internal/record/money.lua).
+// Brakes is the money moved by the gateway's calls, for its brakes (hash; fields in internal/record/money.lua).
 func (k Keys) Brakes() string { return k.own + "brakes" }
 
-// Awaiting is the batches that wait until a second person has approved them (sorted set: name, since when in µs).
+// Awaiting is the batches that await approval (sorted set: name, since when in µs).
 func (k Keys) Awaiting() string { return k.own + "awaiting" }
 
-// Requests is the acts that a second person has to approve (sorted set: id, until when it may be approved in µs; +inf: it was approved, and is being done).
+// Requests is the acts that need approval (sorted set: id, until when it may be approved in µs; +inf: approved and being
+// carried out).
 func (k Keys) Requests() string { return k.own + "requests" }
 
 // Request is one of them (hash; fields in internal/record/request.lua).
 func (k Keys) Request(id string) string { return k.own + "request:" + id }
 
-// Prints is what stands for the payees and amounts of a batch that was approved (bytes: eight of a digest for each job).
+// Prints is the digests of payees and amounts of an approved batch (bytes: eight of a digest for each job).
 func (k Keys) Prints(batch string) string { return k.own + "prints:" + batch }
 
-// Shelving is what dispatchers are to do with the jobs of batches (hash: name, pause, release, await or approve; see internal/record/brake.lua and approval.lua).
+// Shelving is pending work on batches (hash: name, pause, release, await or approve; see brake.lua and approval.lua).
 func (k Keys) Shelving() string { return k.own + "shelving" }
 
-// Outcomes is the outcomes of jobs that are kept for their readers (stream; its entries are described in internal/record/told.lua, which makes this name and the next).
+// Outcomes is the outcomes of jobs stored for their readers (stream; its entries are described in internal/record/told.lua,
+// which makes this name and the next).
 func (k Keys) Outcomes() string { return k.own + "outcomes" }
 
-// Retold is the outcomes while they are written anew (stream; internal/record/retell.lua).
+// Retold is the outcomes while they are rewritten (stream; internal/record/retell.lua).
 func (k Keys) Retold() string { return k.own + "outcomes:anew" }
 
-// Feed is how the outcome feed stands, and how far its readers are (hash; fields in internal/record/told.lua and internal/feed/readers.lua).
+// Feed is the state of the outcome feed and its readers (hash; fields in internal/record/told.lua and
+// internal/feed/readers.lua).
 func (k Keys) Feed() string { return k.own + "feed" }
 
-// Money is the sums of what is parked (hash; fields in internal/record/batch.lua).
+// Money is the sums of parked jobs (hash; fields in internal/record/batch.lua).
 func (k Keys) Money() string { return k.own + "money" }
 
-// Pending is asynq's list of tasks that wait: those of jobs that were never called, behind those of Due.
+// Pending is asynq's list of waiting tasks: jobs never called, after those of Due.
 func (k Keys) Pending() string { return k.asynq + "pending" }
 
-// Paused is there while somebody has paused the queue with asynq's own tools.
+// Paused exists while the queue is paused with asynq's own tools.
 func (k Keys) Paused() string { return k.asynq + "paused" }
 
 // Active is asynq's list of tasks that a server has pulled.
@@ -327,61 +332,62 @@ func (k Keys) Active() string { return k.asynq + "active" }
 // Lease is asynq's sorted set of leases of active tasks, in seconds.
 func (k Keys) Lease() string { return k.asynq + "lease" }
 
-// AsynqRetry is asynq's own retry set. Only asynq's recoverer ever puts a task of ours there.
+// AsynqRetry is asynq's own retry set. Only asynq's recoverer ever puts a task of Spillway's there.
 func (k Keys) AsynqRetry() string { return k.asynq + "retry" }
 
-// AsynqArchive is asynq's sorted set of tasks that it has given up. No task of ours ever gets there.
+// AsynqArchive is asynq's sorted set of tasks that it has given up. It never contains a task of Spillway's.
 func (k Keys) AsynqArchive() string { return k.asynq + "archived" }
 
-// AsynqScheduled is asynq's sorted set of tasks for later. No task of ours ever gets there.
+// AsynqScheduled is asynq's sorted set of tasks for later. It never contains a task of Spillway's.
 func (k Keys) AsynqScheduled() string { return k.asynq + "scheduled" }
 
-// AsynqCompleted is asynq's sorted set of tasks that it keeps after their end. No task of ours ever gets there.
+// AsynqCompleted is asynq's sorted set of finished tasks. It never contains a task of Spillway's.
 func (k Keys) AsynqCompleted() string { return k.asynq + "completed" }
 
-// AsynqSets are asynq's own sorted sets, in which no task of ours belongs: AsynqRetry, AsynqArchive, AsynqScheduled and AsynqCompleted.
+// AsynqSets are asynq's own sorted sets, in which no task of Spillway's belongs: AsynqRetry, AsynqArchive, AsynqScheduled
+// and AsynqCompleted.
 func (k Keys) AsynqSets() []string {
 	return []string{k.AsynqRetry(), k.AsynqArchive(), k.AsynqScheduled(), k.AsynqCompleted()}
 }
 
-// Mend is held by the process that looks through all records for what is out of place, and by nobody else until it expires.
+// Mend is the lock of the process that scans all records for what is out of place; it expires.
 func (k Keys) Mend() string { return k.own + "mend" }
 
-// Erase is held by the process that looks for jobs to erase, and by nobody else until it expires.
+// Erase is the lock of the process that scans for jobs to erase; it expires.
 func (k Keys) Erase() string { return k.own + "erase" }
 
 // Task is asynq's hash of one task.
 func (k Keys) Task(taskID string) string { return k.asynq + "t:" + taskID }
 
-// TaskEnd is what the end of a task concerns, in the order of task_end (record.lua): the last keys and arguments of a script that
-// ends a task together with its attempt.
+// TaskEnd is what the end of a task needs, in the order of task_end (record.lua): the last keys and arguments of a script
+// that ends a task together with its attempt.
 type TaskEnd struct {
-	Keys  []string // active, lease, task, and asynq's counts of tasks processed, of the day and of all days
+	Keys  []string // active, lease, task, and asynq's counts of processed tasks, daily and total
 	Task  string   // its id
-	Until int64    // when the count of the day may go (Unix seconds)
+	Until int64    // when the daily count may expire (Unix seconds)
 }
 
-// dayKept is how long asynq keeps the counts of a day.
+// dayKept is how long asynq keeps daily counts.
 const dayKept = 90 * 24 * time.Hour
 
-// TaskEnd names them for a task that ends now.
+// TaskEnd returns them for a task that ends now.
 func (k Keys) TaskEnd(taskID string, now time.Time) TaskEnd {
 	processed := k.asynq + "processed"
 	return TaskEnd{Keys: []string{k.Active(), k.Lease(), k.Task(taskID), processed + ":" + now.UTC().Format(time.DateOnly), processed},
 		Task: taskID, Until: now.Add(dayKept).Unix()}
 }
 
-// TaskPrefix is what Task puts before the task id.
+// TaskPrefix is the prefix of Task.
 func (k Keys) TaskPrefix() string { return k.asynq + "t:" }
 
-// Receipt is the answer to the last offer of jobs in one lane (string; gone when nobody can want it any more).
+// Receipt is the reply to the last offer in one lane (string; expires when no caller can need it any more).
 func (k Keys) Receipt(lane string) string { return k.own + "receipt:" + lane }
 
-// claimTags is how many hash tags the claims of ids share, so that one script claims several of them and a cluster spreads them.
+// claimTags is the number of hash tags of claims on ids, so that one script can claim several ids while a cluster spreads them.
 const claimTags = 16
 
-// Claim is the claim of an id for one gateway, while it is being taken in there and no other gateway may (hash: gateway, and a field for each offer that claims it). Offers
-// with the same tag can share a script.
+// Claim returns the key of the claim on an id for one gateway, while it is admitted there and no other gateway may (hash:
+// gateway, and a field for each offer that claims it). Claims with the same tag can share a script.
 func Claim(id string) (key, tag string) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(id))
@@ -389,6 +395,6 @@ func Claim(id string) (key, tag string) {
 	return "spillway:claim:{" + tag + "}:" + id, tag
 }
 
-// Wake is the channel on which a gateway's name is published when a job has become due.
-// It has no hash tag: one subscription serves every gateway.
+// Wake is the channel on which a gateway's name is published when a job becomes due. It has no hash tag: one subscription
+// serves all gateways.
 const Wake = "spillway:wake"

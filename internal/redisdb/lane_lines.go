@@ -2,7 +2,7 @@ package redisdb
 
 import (
 	"context"
-	_ "embed" // the script is a file
+	_ "embed" // for the script
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -13,9 +13,10 @@ var laneLinesLua string
 
 var laneLinesScript = NewScript(laneLinesLua)
 
-const lanesStep = 500 // lanes looked at in one script
+const lanesStep = 500 // lanes read by one script call
 
-// WaitingLanes returns the sets in which lanes stand that have jobs, for all classes and routes of a gateway, of which the usual ones may be left out.
+// WaitingLanes returns the keys of the sets of lanes with jobs, for all classes and routes of a gateway; the default
+// ones may be left out of the arguments.
 func (k Keys) WaitingLanes(classes, routes []string) []string {
 	sets := []string{k.Throttled()}
 	for _, class := range append([]string{""}, classes...) {
@@ -26,8 +27,8 @@ func (k Keys) WaitingLanes(classes, routes []string) []string {
 	return sets
 }
 
-// LaneLines returns the lists in which tasks of a gateway's lanes stand (list of task ids, as Pending). A task that moves there
-// meanwhile from the queue's own lines, or from one of these lists to another one, may be missed: look at the queue's own lines first.
+// LaneLines returns the lists of tasks in a gateway's lanes (list of task ids, as Pending). A task that moves
+// meanwhile, from the queue's own lines or between these lists, may be missed: read the queue's own lines first.
 func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []string, err error) {
 	sets, err := LaneSets(ctx, c, k)
 	seen := map[string]bool{}
@@ -49,10 +50,10 @@ func LaneLines(ctx context.Context, c redis.UniversalClient, k Keys) (lines []st
 	return lines, err
 }
 
-// LaneSets returns the sets in which every lane of a gateway with tasks stands.
+// LaneSets returns the sets that together contain every lane with tasks.
 func LaneSets(ctx context.Context, c redis.UniversalClient, k Keys) ([]string, error) {
 	on, err := c.HGet(ctx, k.Lanes(), "on").Result()
-	if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+	if err == redis.Nil { //nolint:errorlint // go-redis returns it unwrapped
 		err = nil
 	}
 	sets := []string{k.Throttled()}

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Instrument registers how long Redis takes to answer this process, how often it did not, and the connections.
+// Instrument registers metrics of Redis's response times, failures and connections, as seen by this process.
 func (db *DB) Instrument(reg prometheus.Registerer) {
 	m := &meter{
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "spillway_redis_round_trip_seconds",
@@ -22,7 +22,7 @@ func (db *DB) Instrument(reg prometheus.Registerer) {
 	reg.MustRegister(m.seconds, m.failed, pool{db.Client})
 }
 
-// meter is the part of a client that measures. What is asked for and is not there is an answer, not a failure.
+// meter is a client hook that measures. A missing key counts as a reply, not as a failure.
 type meter struct {
 	seconds prometheus.Histogram
 	failed  prometheus.Counter
@@ -58,7 +58,7 @@ func (m *meter) answered(begun time.Time, err error) {
 	}
 }
 
-// pool tells of the connections when it is asked.
+// pool collects the metrics of connections.
 type pool struct{ client redis.UniversalClient }
 
 var (

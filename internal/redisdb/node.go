@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Node returns the Redis that holds a key, for what is asked of one server and not of a key, as SCAN is: of a cluster, the
-// primary that has the key's slot now.
+// Node returns the Redis that holds a key, for commands that concern a server instead of a key, such as SCAN: in a
+// cluster, the primary that currently has the key's slot.
 func Node(ctx context.Context, c redis.UniversalClient, key string) (redis.Cmdable, error) {
 	if cluster, ok := c.(interface {
 		MasterForKey(ctx context.Context, key string) (*redis.Client, error)

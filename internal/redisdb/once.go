@@ -10,19 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Once remembers texts by keys that others make up, such as the answer of an act by its Idempotency-Key.
+// Once stores texts under keys chosen by callers, such as the result of an act under its Idempotency-Key.
 type Once struct{ c redis.UniversalClient }
 
-// NewOnce returns what a Redis remembers.
+// NewOnce returns a Once that stores texts in Redis.
 func NewOnce(c redis.UniversalClient) Once { return Once{c} }
 
-// onceKey is the key of Redis. The text of the key is others', however long, and may be a secret of theirs.
+// onceKey returns the Redis key. The caller's key may be long, and may be secret.
 func onceKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return "spillway:once:" + hex.EncodeToString(sum[:])
 }
 
-// Begin remembers a text for a while, unless one is remembered: that one is returned. Empty: none was.
+// Begin stores a text for a while, unless there is one already, which it returns. Empty: there was none.
 func (o Once) Begin(ctx context.Context, key, text string, within time.Duration) (before string, err error) {
 	for {
 		set, err := o.c.SetNX(ctx, onceKey(key), text, within).Result()
@@ -30,23 +30,23 @@ func (o Once) Begin(ctx context.Context, key, text string, within time.Duration)
 			return "", err
 		}
 		before, err := o.c.Get(ctx, onceKey(key)).Result()
-		if !errors.Is(err, redis.Nil) { // else it has run out between the two
+		if !errors.Is(err, redis.Nil) { // otherwise it has expired between the two
 			return before, err
 		}
 	}
 }
 
-// Renew has what is remembered last for a while from now.
+// Renew extends the life of a stored text.
 func (o Once) Renew(ctx context.Context, key string, within time.Duration) error {
 	return o.c.PExpire(ctx, onceKey(key), within).Err()
 }
 
-// Keep replaces what is remembered, for a while from now.
+// Keep replaces a stored text, and extends its life.
 func (o Once) Keep(ctx context.Context, key, text string, within time.Duration) error {
 	return o.c.Set(ctx, onceKey(key), text, within).Err()
 }
 
-// Kept returns what is remembered; empty: nothing is.
+// Kept returns the stored text; empty if there is none.
 func (o Once) Kept(ctx context.Context, key string) (string, error) {
 	text, err := o.c.Get(ctx, onceKey(key)).Result()
 	if errors.Is(err, redis.Nil) {
@@ -55,5 +55,5 @@ func (o Once) Kept(ctx context.Context, key string) (string, error) {
 	return text, err
 }
 
-// Drop forgets it.
+// Drop deletes it.
 func (o Once) Drop(ctx context.Context, key string) error { return o.c.Del(ctx, onceKey(key)).Err() }

@@ -1,5 +1,5 @@
-// Package redisdb opens the connection to Redis, looks at start whether that Redis can keep jobs, tells "not now" from
-// "no", and names every key.
+// Package redisdb opens the connection to Redis, checks at the start that Redis can keep jobs, distinguishes "not now"
+// from "no", and names every key.
 package redisdb
 
 import (
@@ -17,26 +17,26 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Options are the knobs of a connection to Redis.
+// Options configure a connection to Redis.
 type Options struct {
-	// PoolSize is how many connections may be open at once, to each node of a cluster. Zero means 32. Too few, and calls
-	// wait for one another; too many, and a managed Redis runs out of clients.
+	// PoolSize is the most open connections, to each node of a cluster. Zero means 32. With too few, calls wait for
+	// each other; with too many, a managed Redis runs out of clients.
 	PoolSize int
-	// DialTimeout bounds setting up one connection. Zero means 5 s.
+	// DialTimeout bounds the setup of one connection. Zero means 5 s.
 	DialTimeout time.Duration
-	// ReadTimeout bounds the wait for one answer, and as much for writing the question. Zero means 3 s. A stall that is longer leaves
-	// it unknown whether the command has run.
+	// ReadTimeout bounds the wait for one reply, and likewise one write. Zero means 3 s. After a longer stall it is
+	// unknown whether the command has run.
 	ReadTimeout time.Duration
-	// Wait is how long Open keeps trying while Redis is away. Zero means one try.
+	// Wait is how long Open retries while Redis is unreachable. Zero means one try.
 	Wait time.Duration
-	// Waiting is told once why the first try failed, if Open goes on. Nil means nobody asks.
+	// Waiting is called once with the error of the first try if Open retries. Nil: not called.
 	Waiting func(err error)
-	// WaitReplicas is how many replicas must have what is run under Replicated before it is answered. Zero means that nobody waits.
-	// With fewer replicas than that, such commands fail, although they have run.
+	// WaitReplicas is how many replicas must have what is run under Replicated before it is acknowledged. Zero means
+	// none. With fewer replicas, such commands fail, although they have run.
 	WaitReplicas int
-	// TLS is whom to trust and who we are, where the address says TLS. Nil means the system's roots, and no certificate of our own.
+	// TLS is the TLS configuration, if the address uses TLS. Nil means the system's roots, and no client certificate.
 	TLS *tls.Config
-	// Name is how Redis lists the connections (CLIENT LIST). Empty means spillway.
+	// Name is the name of the connections in Redis's CLIENT LIST. Empty means spillway.
 	Name string
 }
 
@@ -58,10 +58,10 @@ func (o Options) withDefaults() Options {
 
 // DB is an open connection to Redis.
 type DB struct {
-	// Client never sends a command twice by itself, nor does it try twice to connect: after a time-out the first one may
-	// have run, and a script that took a slot or accepted a job would do it again. The callers decide what may be repeated.
+	// Client never resends a command by itself, nor does it retry to connect: after a timeout the first one may have
+	// run, and a script that took a slot or accepted a job would do so again. Callers decide what may be repeated.
 	Client redis.UniversalClient
-	// Embedded reports a Redis inside this process, gone with it.
+	// Embedded says that Redis runs within this process, and its data is lost at the end.
 	Embedded bool
 
 	at           *target
@@ -71,9 +71,9 @@ type DB struct {
 	joined       redis.UniversalClient // see Together
 }
 
-// Open connects to the Redis at rawURL, one of the forms of the configuration, and waits for its first answer. The error is an *Error:
-// ErrURL, ErrDenied, or ErrAway once opt.Wait is over; ctx's own when that ended first. The driver's own log is switched off, as
-// every failure comes back as an error.
+// Open connects to the Redis at rawURL, in one of the configuration's forms, and waits for its first reply. The error
+// is an *Error: ErrURL, ErrDenied, or ErrAway once opt.Wait has passed; or ctx's own if that ended first. The driver's
+// own log is disabled, because every failure is returned as an error.
 func Open(ctx context.Context, rawURL string, opt Options) (*DB, error) {
 	at, err := parseURL(rawURL)
 	if err != nil {
@@ -116,7 +116,7 @@ func connect(at *target, opt Options) *DB {
 		}
 		db.Client = redis.NewClient(simple)
 	}
-	db.Client.AddHook(marking{}) // sees what the others make of an error
+	db.Client.AddHook(marking{}) // last, so that it sees the errors as the others change them
 	db.Client.AddHook(unsent{})
 	db.Client.AddHook(naming{db.Client})
 	if opt.WaitReplicas > 0 {
@@ -126,9 +126,9 @@ func connect(at *target, opt Options) *DB {
 	return db
 }
 
-// universal says RESP2, in which Redis pushes nothing unasked. Sentinels get the password under the default user's name: one without a
-// password of its own takes any, and one with takes the password that it shares with its servers. Pipelines get no connections of
-// their own, so that a connection that has to be given up is given up for them too.
+// universal returns the driver's options. They select RESP2, in which Redis sends nothing unasked. Sentinels get the
+// password under the default user's name: one without a password accepts any, and others use the password that they
+// share with their servers. Pipelines use the same connections, so that a broken connection is given up for them, too.
 func universal(at *target, opt Options) *redis.UniversalOptions {
 	return &redis.UniversalOptions{
 		Addrs: at.addrs, DB: at.db, Username: at.user, Password: at.password, ClientName: opt.Name,
@@ -140,12 +140,12 @@ func universal(at *target, opt Options) *redis.UniversalOptions {
 	}
 }
 
-// Ping asks for a sign of life: of every primary, where it is a cluster. The error is an *Error, or ctx's own.
+// Ping checks that Redis answers: every primary of a cluster. The error is an *Error, or ctx's own.
 func (db *DB) Ping(ctx context.Context) error {
 	err := db.each(ctx, func(ctx context.Context, c redis.UniversalClient) error {
 		err := c.Ping(ctx).Err()
 		if says(err, []string{"MISCONF"}) {
-			return nil // its disk is full: it refuses writes, and for some reason this; whoever wants to look still may
+			return nil // its disk is full: it refuses writes and, for some reason, PING; reading still works
 		}
 		return err
 	})
@@ -170,7 +170,7 @@ func (db *DB) Ping(ctx context.Context) error {
 	return fmt.Errorf("asking Redis at %s for a sign of life: %w", db, err)
 }
 
-// mistaken returns what is wrong with an address at which something else answers than it says, or nil.
+// mistaken returns an error if the server at an address is of another kind than the address says, or nil.
 func (db *DB) mistaken(err error) error {
 	sentinels := db.at.scheme == "redis-sentinel"
 	switch {
@@ -186,7 +186,7 @@ func (db *DB) mistaken(err error) error {
 	return nil
 }
 
-// untrusted returns what is wrong with the certificate that Redis shows, or nil.
+// untrusted returns what is wrong with Redis's certificate, or nil.
 func (db *DB) untrusted(err error) error {
 	wrong, is := errors.AsType[*tls.CertificateVerificationError](err)
 	if !is {
@@ -199,7 +199,7 @@ func (db *DB) untrusted(err error) error {
 	return &Error{ErrDenied, fmt.Sprintf("the certificate of Redis at %s is not trusted", db), hint, wrong.Err}
 }
 
-// unwelcome says that Redis broke off the handshake for our certificate, or for the lack of one.
+// unwelcome reports whether Redis aborted the handshake because of our certificate, or the lack of one.
 func unwelcome(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "remote error: tls:") && strings.Contains(text, "certificate")
@@ -209,7 +209,7 @@ func (db *DB) each(ctx context.Context, ask func(context.Context, redis.Universa
 	return eachPrimary(ctx, db.Client, ask)
 }
 
-// eachPrimary asks the one Redis there is, or every primary of a cluster.
+// eachPrimary calls ask for the single Redis, or for every primary of a cluster.
 func eachPrimary(ctx context.Context, client redis.UniversalClient, ask func(context.Context, redis.UniversalClient) error) error {
 	if c, ok := client.(interface {
 		ForEachMaster(context.Context, func(context.Context, *redis.Client) error) error
@@ -219,8 +219,8 @@ func eachPrimary(ctx context.Context, client redis.UniversalClient, ask func(con
 	return ask(ctx, client)
 }
 
-// String names the place without user and password.
+// String names the address without user and password.
 func (db *DB) String() string { return db.at.String() }
 
-// Close closes the connections; an embedded Redis ends with them. Twice is as good as once.
+// Close closes the connections. An embedded Redis ends with them. It may be called twice.
 func (db *DB) Close() error { return db.close() }

@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// awayWait is how long Patiently waits between two tries.
+// awayWait is the pause of Patiently between two tries.
 const awayWait = 200 * time.Millisecond
 
-// Patiently does a step until it gets an answer, for as long as Redis may be away: within from now. Zero means one try. After a try whose
-// answer was lost the step may have run, so it must be one that may be repeated. The error is the last try's; ctx's own when that ended first.
+// Patiently repeats a step until it gets a reply, as long as Redis is unreachable, for within from now. Zero means one
+// try. After a try whose reply was lost, the step may have run, so it must be repeatable. The error is the last try's,
+// or ctx's own if that ended first.
 func Patiently(ctx context.Context, within time.Duration, step func(context.Context) error) error {
 	enough := time.Now().Add(within)
 	for {
@@ -26,7 +27,7 @@ func Patiently(ctx context.Context, within time.Duration, step func(context.Cont
 	}
 }
 
-// telling is a step that tells, the first time, what will have it done again.
+// telling returns the step, which calls tell with the error of the first try that will be repeated.
 func telling(step func(context.Context) error, tell func(error)) func(context.Context) error {
 	var once sync.Once
 	return func(ctx context.Context) error {

@@ -10,7 +10,7 @@ import (
 // Product is the name of a server that speaks Redis's protocol.
 type Product string
 
-// The products that say who they are.
+// The known products.
 const (
 	Redis     Product = "Redis"
 	Valkey    Product = "Valkey"
@@ -20,10 +20,12 @@ const (
 	Kvrocks   Product = "Kvrocks"
 )
 
-// tested are the versions on which "make servers" was run, by their first two numbers, the newest last. docs/guarantees.md has the same list.
+// tested are the versions on which "make servers" was run, by their first two numbers, newest last. docs/guarantees.md
+// has the same list.
 var tested = map[Product][]string{Redis: {"7.0", "8.0"}, Valkey: {"8.1"}}
 
-// productOf returns which server INFO is of, and its own version: all but Redis have one beside redis_version, which says whose commands they know.
+// productOf returns which product INFO describes, and its own version. All products but Redis have one besides
+// redis_version, which is the version they are compatible with.
 func productOf(info map[string]string) (Product, string) {
 	for field, p := range map[string]Product{"valkey_version": Valkey, "redict_version": Redict, "dragonfly_version": Dragonfly, "kvrocks_version": Kvrocks} {
 		if v := info[field]; v != "" {
@@ -36,7 +38,7 @@ func productOf(info map[string]string) (Product, string) {
 	return Redis, info["redis_version"]
 }
 
-// checkProduct judges a server by who it is. One of Redis's line is judged by its version.
+// checkProduct checks a server by product. Redis and its forks are checked by version.
 func checkProduct(p Product, version, asRedis string) []Finding {
 	switch p {
 	case Dragonfly:
@@ -55,7 +57,7 @@ func checkProduct(p Product, version, asRedis string) []Finding {
 	return nil
 }
 
-// beyond says that a version is of a later major one than another.
+// beyond reports whether a version has a higher major number than another.
 func beyond(version, known string) bool {
 	a, errA := strconv.Atoi(first(version))
 	b, errB := strconv.Atoi(first(known))
@@ -67,7 +69,7 @@ func first(version string) string {
 	return major
 }
 
-// Called says which server it is and what is known of it, such as "version 7.0.15" or "Valkey 8.1.1".
+// Called names the server and its version, such as "version 7.0.15" or "Valkey 8.1.1".
 func (h Health) Called() string {
 	text := string(h.Product) + " " + h.Own
 	if h.Product == Redis {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// pump is a connection whose writes don't wait for the other side to read them, as a socket's don't. A net.Pipe has no room for
-// anything under way: of a long pipeline the server writes answers that nobody reads yet, and so stops reading, while the client
-// writes on and reads nothing yet. Here the rest waits in memory, however much it is: both sides are in one process.
+// pump is a connection whose writes don't wait for the other side's reads, like a socket's. A net.Pipe has no buffer:
+// in a long pipeline, the server blocks on writing replies that are not read yet, and stops reading, while the client
+// still writes and does not read. Here the data waits in memory, however much it is: both sides are in one process.
 type pump struct {
 	net.Conn
 	over chan struct{} // closed when the goroutine has ended
@@ -18,7 +18,7 @@ type pump struct {
 	more     *sync.Cond
 	waiting  []byte
 	deadline time.Time // of writes
-	err      error     // why nothing can be written any more
+	err      error     // why writing has failed
 }
 
 func newPump(conn net.Conn) *pump {
@@ -28,7 +28,7 @@ func newPump(conn net.Conn) *pump {
 	return p
 }
 
-// run hands over what was written, in order, until the connection ends.
+// run passes on what was written, in order, until the connection ends.
 func (p *pump) run() {
 	defer close(p.over)
 	for {
@@ -63,7 +63,7 @@ func (p *pump) fail(err error) {
 	p.more.Signal()
 }
 
-// Write takes b and returns. An error of the connection comes back with the next write, as with a socket.
+// Write buffers b and returns. An error of the connection is returned by the next write, as with a socket.
 func (p *pump) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *pump) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close ends the connection and drops what was not handed over yet.
+// Close ends the connection and drops what was not passed on yet.
 func (p *pump) Close() error {
 	p.fail(net.ErrClosed)
 	err := p.Conn.Close()
@@ -94,7 +94,7 @@ func (p *pump) SetDeadline(t time.Time) error {
 	return p.Conn.SetReadDeadline(t)
 }
 
-// SetWriteDeadline is about taking bytes in, not about handing them over: that goes on after a write has returned.
+// SetWriteDeadline bounds buffering, not passing on, which continues after a write has returned.
 func (p *pump) SetWriteDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,7 +2,7 @@ package redisdb
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"strings"
 	"time"
@@ -15,19 +15,18 @@ var markLua string
 
 type replicatedKey struct{}
 
-// Replicated returns a context under which a command, or a script, is answered only when Options.WaitReplicas replicas have
-// what it wrote, and all that was written before it. Until then its error is ErrAway, although it has run: run it again, on
-// whatever is the primary by then, for the same to hold. It concerns commands that are sent one by one: pipelines and transactions
-// pass as they are. With no replicas to wait for, nothing changes.
+// Replicated returns a context under which a command or script succeeds only when Options.WaitReplicas replicas have
+// what it wrote, and everything written before it. Otherwise its error is ErrAway, although it has run: run it again,
+// on whatever is the primary by then, to get the same guarantee. It applies to commands sent one by one, not to
+// pipelines and transactions. Without replicas to wait for, it changes nothing.
 func Replicated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, replicatedKey{}, true)
 }
 
-// replicas is the part of a client that waits for replicas. It stands where the client's commands pass, so that whoever wraps the
-// client need not know of it.
+// replicas is a client hook that waits for replicas. As a hook, it also works for wrapped clients.
 type replicas struct {
 	n      int
-	within time.Duration // less than the time-out for an answer, so that Redis says how many there were
+	within time.Duration // less than the read timeout, so that Redis can report how many there were
 	client redis.UniversalClient
 }
 
@@ -45,10 +44,10 @@ func (r replicas) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if ctx.Value(replicatedKey{}) == nil {
 			return next(ctx, cmd)
 		}
-		ctx = context.WithValue(ctx, replicatedKey{}, nil) // what the driver itself sends over a new connection comes by here too
+		ctx = context.WithValue(ctx, replicatedKey{}, nil) // the driver's own commands on a new connection pass through here, too
 		err := r.run(ctx, cmd)
 		if cluster, ok := r.client.(*redis.ClusterClient); ok && says(err, notPrimary) { // nothing has run
-			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // learns who holds what now
+			_ = cluster.ForEachMaster(ctx, func(context.Context, *redis.Client) error { return nil }) // updates which node holds what
 			err = r.run(ctx, cmd)
 		}
 		cmd.SetErr(err)
@@ -56,12 +55,12 @@ func (r replicas) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// notPrimary begins the answers of a server that does not hold the key, or not any more.
+// notPrimary are the prefixes of replies of a server that does not hold the key, or no longer.
 var notPrimary = []string{"READONLY", "MOVED"}
 
-// run sends the command and the wait for the replicas over one connection, in one round trip. WAIT speaks of what its own connection
-// has written; newer versions forget a command that changed nothing, such as the repetition of one whose answer was lost: the mark
-// between them is a write in any case, and whoever has it has all that came before.
+// run sends the command and the wait for replicas over one connection, in one round trip. WAIT concerns what its own
+// connection has written, and newer Redis versions ignore a command that changed nothing, such as a repeated one whose
+// reply was lost. The mark between the two is always a write, and a replica that has it has everything before it.
 func (r replicas) run(ctx context.Context, cmd redis.Cmder) error {
 	key := firstKey(cmd)
 	node, err := r.primary(ctx, key)
@@ -87,7 +86,7 @@ func (r replicas) run(ctx context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// primary is the server that holds the key.
+// primary returns the server that holds the key.
 func (r replicas) primary(ctx context.Context, key string) (redis.UniversalClient, error) {
 	if cluster, ok := r.client.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
@@ -95,7 +94,7 @@ func (r replicas) primary(ctx context.Context, key string) (redis.UniversalClien
 	return r.client, nil
 }
 
-// firstKey is the key by which a command finds its server.
+// firstKey returns the key that determines a command's server.
 func firstKey(cmd redis.Cmder) string {
 	at := 1
 	if name := cmd.Name(); name == "eval" || name == "evalsha" {
@@ -107,7 +106,7 @@ func firstKey(cmd redis.Cmder) string {
 	return ""
 }
 
-// markKeys are the keys of mark.lua, on the server of the key.
+// markKeys returns the keys of mark.lua, on the server of the key.
 func markKeys(key string) []string {
 	tag := key
 	if _, rest, ok := strings.Cut(key, "{"); ok {

@@ -2,7 +2,7 @@ package redisdb
 
 import (
 	"context"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"fmt"
 	"slices"
 	"strings"
@@ -11,25 +11,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is one Lua script, put together from fragments that its steps own.
+// Script is one Lua script, composed of fragments.
 type Script struct {
 	s          *redis.Script
-	several    *redis.Script // runs it for several at once; nil if it can't
-	ends       bool          // something runs behind it that is of one gateway
+	several    *redis.Script // runs it for several callers at once; nil if that is not possible
+	ends       bool          // a per-gateway function runs after it
 	replicated bool
 }
 
-// NewScript joins fragments, in order, into one script. Fragments define local functions, of which it gets those that it uses; the last one is
-// the body. Where a fragment defines at_end, that runs behind the body, also if the body has failed.
+// NewScript joins fragments, in order, into one script. Fragments define local functions, of which only those in use
+// are included; the last one is the body. If a fragment defines at_end, it runs after the body, even if the body has
+// failed.
 func NewScript(fragments ...string) *Script { return &Script{s: composed(fragments)} }
 
-// texts are the scripts that were put together so far.
+// texts are the scripts composed so far.
 var texts struct {
 	sync.Mutex
 	all []string
 }
 
-// Texts returns the text of every script that was put together so far, for a linter to read.
+// Texts returns the text of every script composed so far, for a linter.
 func Texts() []string {
 	texts.Lock()
 	defer texts.Unlock()
@@ -44,10 +45,11 @@ func composed(fragments []string) *redis.Script {
 	return redis.NewScript(text)
 }
 
-// NewSharedScript joins fragments into a script that runs for several callers at once where a client of Together has several that wait for it:
-// one after the other, in one step, also those of several gateways, unless a fragment defines at_end. Where a fragment defines gather and gathered (record.Lua does), they run
-// before and behind the callers of each gateway. The body must leave KEYS and ARGV alone, and answer with
-// something other than nil or false. Its arguments must be strings or numbers: what all callers say alike is sent once, so they are compared.
+// NewSharedScript joins fragments into a script that a client of Together runs for several waiting callers at once: one
+// after the other, in one step, even for several gateways, unless a fragment defines at_end. If a fragment defines
+// gather and gathered (record.Lua does), they run before and after the callers of each gateway. The body must not
+// change KEYS and ARGV, and must return something other than nil or false. Arguments must be strings or numbers,
+// because they are compared: equal ones are sent only once.
 func NewSharedScript(fragments ...string) *Script {
 	s, last := NewScript(fragments...), len(fragments)-1
 	before := slices.Clone(fragments[:last])
@@ -60,12 +62,12 @@ func NewSharedScript(fragments ...string) *Script {
 
 const noGatherLua = "\nlocal function gather() end\nlocal function gathered() end\n"
 
-// defines says that one of the fragments defines a function that begins so.
+// defines reports whether a fragment defines a function with this prefix.
 func defines(fragments []string, name string) bool {
 	return slices.ContainsFunc(fragments, func(f string) bool { return strings.Contains("\n"+f, "\nlocal function "+name) })
 }
 
-// ended returns the fragments with at_end behind the body, where one of them defines it.
+// ended returns the fragments with a call of at_end after the body, if one of them defines it.
 func ended(fragments []string) []string {
 	last := len(fragments) - 1
 	if !defines(fragments[:last], "at_end(") {
@@ -74,13 +76,13 @@ func ended(fragments []string) []string {
 	return append(slices.Clone(fragments[:last]), "\nlocal function body()\n"+fragments[last]+"\nend\n"+endedLua)
 }
 
-// Replicated returns the script for what must not be forgotten once it was answered: Run then runs it under Replicated.
+// Replicated returns the script for writes that must not be lost once acknowledged: Run runs it under Replicated.
 func (s *Script) Replicated() *Script {
 	return &Script{s: s.s, several: s.several, ends: s.ends, replicated: true}
 }
 
-// Run runs the script by its hash and, when Redis does not know it (a restart, a fail-over, SCRIPT FLUSH), by its text.
-// NOSCRIPT proves that nothing ran, so that is the one failure after which it is sent again.
+// Run runs the script by its hash and, if Redis does not know it (after a restart, a failover, SCRIPT FLUSH), by its
+// text. NOSCRIPT proves that nothing ran, so it is the only failure after which the script is sent again.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
 	if w, ok := c.(*crew); ok {
 		return w.run(ctx, s, keys, args)
@@ -100,16 +102,15 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args 
 // Runner queues one run of a script in a pipeline.
 type Runner func(keys []string, args ...any) *redis.Cmd
 
-// Pipelined runs a script many times in one round trip. A pipeline does not fall back to the script's text by itself:
-// when Redis does not know the script, it is loaded on every node and the pipeline sent again. So queue only what may be repeated.
-// The error is that of the first run that failed.
+// Pipelined runs a script many times in one round trip. If Redis does not know the script, Pipelined loads it on every
+// node and sends the pipeline again, so queue only what may be repeated. The error is that of the first failed run.
 func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue func(Runner)) error {
 	send := func() error {
 		cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 			queue(func(keys []string, args ...any) *redis.Cmd { return s.s.EvalSha(ctx, p, keys, args...) })
 			return nil
 		})
-		for _, cmd := range cmds { // another one's failure may come before it
+		for _, cmd := range cmds { // another command may have failed first
 			if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 				return cmd.Err()
 			}
@@ -126,10 +127,10 @@ func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue f
 	return send()
 }
 
-// Clock replaces Redis's clock in a test, in microseconds. Nil is Redis's own.
+// Clock replaces Redis's clock in a test, in microseconds. Nil means Redis's own.
 type Clock func() int64
 
-// Now is what scripts take for now (now_us): 0 means Redis's own time.
+// Now returns the time for scripts (now_us): 0 means Redis's own clock.
 func (c Clock) Now() int64 {
 	if c == nil {
 		return 0
@@ -137,7 +138,7 @@ func (c Clock) Now() int64 {
 	return c()
 }
 
-// Flag is how scripts are told yes or no.
+// Flag returns a boolean in the form that scripts take.
 func Flag(b bool) string {
 	if b {
 		return "1"
@@ -145,7 +146,7 @@ func Flag(b bool) string {
 	return "0"
 }
 
-// BadReply is the error of an answer that a script is not written to give.
+// BadReply returns the error for a reply that the script never gives.
 func BadReply(script string, reply any) error {
 	return fmt.Errorf("%s answered %T, not what it is written to answer: is another version of Spillway at work on this Redis?", script, reply)
 }

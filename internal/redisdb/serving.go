@@ -2,7 +2,7 @@ package redisdb
 
 import (
 	"context"
-	_ "embed" // the script is a file
+	_ "embed" // for the script
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Processes is the dispatchers that serve gateways (hash; fields in serving.lua). It has no hash tag: it is of all gateways.
+// Processes is the dispatchers that serve gateways (hash; fields in serving.lua). It has no hash tag, because it covers
+// all gateways.
 const Processes = "spillway:processes"
 
 //go:embed serving.lua
@@ -20,31 +21,32 @@ var servingLua string
 
 var servingScript = NewScript(NowLua, servingLua)
 
-// SilentKept is for how long a process stays known that has stopped to give signs of life without saying so.
+// SilentKept is how long a process without a sign of life is still listed, if it did not announce its end.
 const SilentKept = 6 * time.Hour
 
-// Serving is what a process says of itself.
+// Serving is what a process reports about itself.
 type Serving struct {
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"`  // by its own clock
-	Gateways int       `json:"gateways"` // how many it serves
-	// Chosen are the first of them, where it was told to serve some of its file alone.
+	Gateways int       `json:"gateways"` // number served
+	// Chosen are the first of them, if it was told to serve only some of its configuration.
 	Chosen   []string  `json:"chosen,omitempty"`
-	Listen   string    `json:"listen,omitempty"` // where its HTTP side is; empty: it has none
-	Calls    int64     `json:"calls"`            // made since it started
+	Listen   string    `json:"listen,omitempty"` // address of its HTTP server; empty: none
+	Calls    int64     `json:"calls"`            // since it started
 	LastCall time.Time `json:"last_call"`        // by its own clock; zero: none so far
-	// Round is how long it takes to look at all its gateways once, in µs; each of them gets its sign of life so often. Zero: it was not measured.
+	// Round is how long it takes to read all its gateways once, in µs; each gateway gets a sign of life that often.
+	// Zero: not measured.
 	Round int64 `json:"round_us,omitempty"`
 }
 
-// Process is a process that serves gateways, or did until lately.
+// Process is a process that serves gateways, or did until recently.
 type Process struct {
 	Name string    // HOST.PID
 	Seen time.Time // its last sign of life, on Redis's clock
 	Serving
 }
 
-// Serve says that the process of that name is alive, and what it is.
+// Serve records that the process of that name is alive, with its report.
 func Serve(ctx context.Context, c redis.UniversalClient, name string, s Serving) error {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -53,12 +55,13 @@ func Serve(ctx context.Context, c redis.UniversalClient, name string, s Serving)
 	return servingScript.Run(ctx, c, []string{Processes}, 0, name, text, SilentKept.Microseconds()).Err()
 }
 
-// ServeNoMore says that the process of that name stops.
+// ServeNoMore records that the process of that name stops.
 func ServeNoMore(ctx context.Context, c redis.UniversalClient, name string) error {
 	return servingScript.Run(ctx, c, []string{Processes}, 0, name, "", SilentKept.Microseconds()).Err()
 }
 
-// WhoServes returns the processes that serve gateways or did until lately, in no order, and the time on Redis's clock. What can't be read is left out.
+// WhoServes returns the processes that serve gateways or did until recently, in no particular order, and the time on
+// Redis's clock. Unreadable entries are omitted.
 func WhoServes(ctx context.Context, c redis.UniversalClient) (all []Process, now time.Time, err error) {
 	known, err := processes(ctx, c)
 	if err != nil {
@@ -75,11 +78,12 @@ func WhoServes(ctx context.Context, c redis.UniversalClient) (all []Process, now
 	return all, now.UTC(), nil
 }
 
-// SilentAfter is how long a process may be quiet until it counts as silent: each gives a sign of life every five seconds.
+// SilentAfter is how long a process may be quiet before it counts as silent: each gives a sign of life every five
+// seconds.
 const SilentAfter = 20 * time.Second
 
-// LongestRound is how long the slowest process takes to look at all its gateways once, of those that are not silent at now, a time on Redis's clock. Zero: there
-// is none.
+// LongestRound returns the longest Round of the processes that are not silent at now, on Redis's clock. Zero: there is
+// none.
 func LongestRound(ctx context.Context, c redis.UniversalClient, now time.Time) (longest time.Duration, err error) {
 	known, err := processes(ctx, c)
 	for _, p := range known {
@@ -90,7 +94,7 @@ func LongestRound(ctx context.Context, c redis.UniversalClient, now time.Time) (
 	return longest, err
 }
 
-// processes returns all that can be read.
+// processes returns all readable entries.
 func processes(ctx context.Context, c redis.UniversalClient) (all []Process, err error) {
 	known, err := c.HGetAll(ctx, Processes).Result()
 	for name, said := range known {

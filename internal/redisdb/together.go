@@ -9,22 +9,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// together is a client whose scripts share round trips: what is asked for while one is under way goes in one pipeline as soon as it has come
-// back, and what runs the same shared script goes as one run of it. Where Redis is far away, or stalls, another one goes every 5 ms, up to mostFlying. Nobody
-// waits for company, so that with little to do each goes by itself, at once.
+// together is a client whose scripts share round trips: commands issued during one are sent in one pipeline when it has
+// returned, and calls of the same shared script are combined into one run. If Redis is far away, or stalls, another
+// round trip starts every 5 ms, up to mostFlying. A command never waits for others to share with, so under low load
+// each is sent at once.
 type together struct {
 	redis.UniversalClient
 
 	mu      sync.Mutex
-	flying  int       // round trips
+	flying  int       // round trips in flight
 	latest  time.Time // when the last of them began
 	waiting []*asked
 }
 
 const (
-	mostFlying   = 16                   // so many begin 5 ms apart while a Redis that is 80 ms away answers the first
+	mostFlying   = 16                   // this many start 5 ms apart while a Redis 80 ms away answers the first
 	mostTogether = 64                   // scripts in one round trip
-	patience     = 5 * time.Millisecond // after so long, another round trip may begin
+	patience     = 5 * time.Millisecond // after this time, another round trip may start
 )
 
 // asked is one run of a script that waits for its turn.
@@ -34,19 +35,20 @@ type asked struct {
 	keys []string
 	args []any
 	cmd  *redis.Cmd
-	// several runs the script for several callers of the gateway; nil if each runs by itself
+	// several runs the script for several callers of the gateway; nil if each runs individually
 	several *redis.Script
 	gateway string
-	ends    bool          // others must be of the same gateway
-	few     []redis.Cmder // some commands in place of a script
-	// turn gets those that go in this one's round trip, itself first, or none when somebody else's has brought the answer.
+	ends    bool          // the others must be of the same gateway
+	few     []redis.Cmder // commands instead of a script
+	// turn receives the runs to send in this one's round trip, itself first, or none if another's round trip has
+	// brought the reply.
 	turn chan []*asked
 }
 
-// Together returns a client that runs scripts in round trips that all of this process share, whatever their gateways: what a call costs is the same with
-// one gateway or with hundreds. The nodes of a cluster wait for nobody: there a client is for one gateway. A
-// script whose context ends while it waits for its turn does not run; one that shares a round trip waits for that, which the client's own
-// time-outs bound. Where replicas are waited for, which goes by single commands, it is the DB's own client.
+// Together returns a client that runs scripts in round trips shared by the whole process, across gateways: the cost of
+// a call is the same with one gateway or with hundreds. For a cluster, each client is for one gateway. A script whose
+// context ends while it waits for its turn does not run. Once sent, it waits for the round trip, which the client's
+// timeouts bound. With replicas to wait for, which requires single commands, it is the DB's own client.
 func (db *DB) Together() redis.UniversalClient {
 	if db.waitReplicas > 0 {
 		return db.Client
@@ -58,10 +60,10 @@ func (db *DB) Together() redis.UniversalClient {
 	return db.joined
 }
 
-// SendsOnce says that nothing is sent again by itself: the DB's clients never do that.
+// SendsOnce says that nothing is resent automatically: the DB's clients never do that.
 func (t *together) SendsOnce() {}
 
-// askedOf is a run of a script that may go as one with others.
+// askedOf returns a run of a script that may be combined with others.
 func askedOf(ctx context.Context, s *Script, keys []string, args []any) *asked {
 	a := &asked{ctx: ctx, sha: s.s.Hash(), several: s.several, ends: s.ends, keys: keys, args: args}
 	if len(keys) > 0 {
@@ -92,10 +94,10 @@ func (t *together) run(a *asked) *redis.Cmd {
 	return a.cmd
 }
 
-// await waits for a script's turn and its answer. While Redis stalls there may be thousands before it.
+// await waits for a script's turn and its reply. While Redis stalls there may be thousands before it.
 func (t *together) await(a *asked) {
 	var all []*asked
-	if enough := a.ctx.Done(); enough == nil { // a plain receive costs less
+	if enough := a.ctx.Done(); enough == nil { // a plain receive is cheaper
 		all = <-a.turn
 	} else {
 		select {
@@ -104,7 +106,7 @@ func (t *together) await(a *asked) {
 			if t.leave(a) {
 				return
 			}
-			all = <-a.turn // it has come
+			all = <-a.turn // its turn has come
 		}
 	}
 	if len(all) > 0 {
@@ -112,7 +114,7 @@ func (t *together) await(a *asked) {
 	}
 }
 
-// leave takes a script out of those that wait, and says whether it was still among them.
+// leave removes a script from those that wait, and reports whether it was still among them.
 func (t *together) leave(a *asked) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,7 +128,7 @@ func (t *together) leave(a *asked) bool {
 	return true
 }
 
-// send runs the scripts of one round trip, the first of which is the caller's, and lets the next ones go.
+// send runs the scripts of one round trip, the first of which is the caller's, and starts the next.
 func (t *together) send(all []*asked, begun time.Time) {
 	defer t.next(begun)
 	if len(all) == 1 {
@@ -138,7 +140,7 @@ func (t *together) send(all []*asked, begun time.Time) {
 	if len(runs) == 1 {
 		runs[0].run(ctx, t.UniversalClient)
 	} else {
-		_, _ = t.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+		_, _ = t.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			for _, r := range runs {
 				r.run(ctx, p)
 			}
@@ -153,7 +155,7 @@ func (t *together) send(all []*asked, begun time.Time) {
 	}
 }
 
-func (a *asked) run(c redis.Scripter, ctx context.Context) { //nolint:revive // the context is another one's
+func (a *asked) run(c redis.Scripter, ctx context.Context) { //nolint:revive // the context is another caller's
 	if a.few != nil {
 		a.pipe(ctx, c)
 		return
@@ -161,12 +163,13 @@ func (a *asked) run(c redis.Scripter, ctx context.Context) { //nolint:revive // 
 	a.cmd = c.EvalSha(ctx, a.sha, a.keys, a.args...)
 }
 
-// next lets the first that waits go, with those behind it, after a round trip that has begun then. Of two round trips that are quick again one ends.
+// next starts a round trip for the first waiting script and those behind it, after one that began at begun. If Redis is
+// quick again, one of two concurrent round trips ends here.
 func (t *together) next(begun time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if len(t.waiting) == 0 || t.flying > 1 && now.Sub(begun) < patience && !begun.Equal(t.latest) { // another one that began later takes them along
+	if len(t.waiting) == 0 || t.flying > 1 && now.Sub(begun) < patience && !begun.Equal(t.latest) { // a round trip that began later takes them along
 		t.flying--
 		return
 	}
@@ -174,7 +177,7 @@ func (t *together) next(begun time.Time) {
 	all[0].turn <- all
 }
 
-// some takes the first out of those that wait, for a round trip that begins now.
+// some removes the first of the waiting scripts, for a round trip that begins now.
 func (t *together) some(most int, now time.Time) []*asked {
 	n := min(len(t.waiting), most)
 	some := t.waiting[:n:n]
@@ -182,9 +185,9 @@ func (t *together) some(most int, now time.Time) []*asked {
 	return some
 }
 
-const fewAtOnce = 8 // commands of one pipeline that goes with others
+const fewAtOnce = 8 // commands of one pipeline that is sent with others
 
-// Pipelined runs commands in a round trip that they share, if they are few.
+// Pipelined runs commands in a shared round trip, if they are few.
 func (t *together) Pipelined(ctx context.Context, queue func(redis.Pipeliner) error) ([]redis.Cmder, error) {
 	p := t.UniversalClient.Pipeline()
 	if err := queue(p); err != nil {
@@ -195,7 +198,7 @@ func (t *together) Pipelined(ctx context.Context, queue func(redis.Pipeliner) er
 		return p.Exec(ctx)
 	}
 	a := &asked{ctx: ctx, few: cmds}
-	if t.run(a); a.cmd != nil { // it has waited in vain
+	if t.run(a); a.cmd != nil { // its context ended while it waited
 		for _, cmd := range cmds {
 			cmd.SetErr(a.cmd.Err())
 		}
@@ -211,7 +214,7 @@ func (t *together) Pipelined(ctx context.Context, queue func(redis.Pipeliner) er
 // pipe runs some commands: in the pipeline that c is, or in one of their own.
 func (a *asked) pipe(ctx context.Context, c redis.Scripter) {
 	if client, alone := c.(redis.UniversalClient); alone {
-		_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its own error
+		_, _ = client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 			a.pipe(ctx, p)
 			return nil
 		})

@@ -6,9 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// unsent gives the commands of a pipeline that was not sent the error of the pipeline. When Redis refuses a new connection (BUSY,
-// LOADING), the driver returns that and leaves each command with neither an answer nor an error: who looks at one of them, as the
-// queue does at each of its dequeues, would take that for an empty answer.
+// unsent gives the commands of a pipeline that was not sent the error of the pipeline. If Redis refuses a new
+// connection (BUSY, LOADING), the driver returns that error but leaves the commands with neither a reply nor an error.
+// Code that checks a single command, as the queue does for each dequeue, would take that for an empty reply.
 type unsent struct{}
 
 // DialHook implements redis.Hook.
@@ -26,7 +26,7 @@ func (unsent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 		}
 		for _, cmd := range cmds {
 			if cmd.Err() != nil {
-				return err // those without an error have their answers
+				return err // those without an error have their replies
 			}
 		}
 		for _, cmd := range cmds {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Embedded is the address of a Redis inside the process, gone with it.
+// Embedded is the address of a Redis within the process, whose data is lost at the end.
 const Embedded = "embedded"
 
 const forms = "use redis://[user:password@]host:port/db, rediss://… (TLS), redis-socket:///path?db=0, " +
@@ -17,27 +17,27 @@ const forms = "use redis://[user:password@]host:port/db, rediss://… (TLS), red
 
 const escape = "write @ / ? # and % of a user or password as %40 %2F %3F %23 %25"
 
-// target is where a Redis address leads.
+// target is the destination of a Redis address.
 type target struct {
 	scheme   string
-	addrs    []string // host:port; the path of a socket
+	addrs    []string // host:port, or the path of a socket
 	user     string
 	password string
 	db       int
-	master   string // sentinel only
+	master   string // only for sentinels
 	tls      bool
 }
 
-// Way is how a Redis is reached, as its address says.
+// Way is how Redis is reached by an address.
 type Way struct {
-	// Hosts are host:port; of a socket, its path.
+	// Hosts are host:port, or the path of a socket.
 	Hosts    []string
 	Socket   bool
 	TLS      bool
 	Password bool
 }
 
-// WayTo reads an address without connecting to it.
+// WayTo parses an address without connecting.
 func WayTo(rawURL string) (Way, error) {
 	at, err := parseURL(rawURL)
 	if err != nil {
@@ -46,11 +46,11 @@ func WayTo(rawURL string) (Way, error) {
 	return Way{Hosts: at.addrs, Socket: at.scheme == "redis-socket", TLS: at.tls, Password: at.password != ""}, nil
 }
 
-// parts is an address cut up, nothing decoded yet. An error may show none of it: any part can hold a password
-// that was not escaped.
+// parts is a split address, not decoded yet. Errors must not show any of it: every part may contain a password that was
+// not escaped.
 type parts struct{ scheme, userinfo, hosts, path, query string }
 
-// parseURL reads an address. net/url can't: it refuses a list of hosts since Go 1.26.
+// parseURL parses an address. net/url can't: it refuses a list of hosts since Go 1.26.
 func parseURL(raw string) (*target, error) {
 	if raw == Embedded {
 		return &target{scheme: Embedded}, nil
@@ -93,7 +93,7 @@ func split(raw string) (parts, error) {
 	return p, nil
 }
 
-// common reads what every form has: who logs in, and the parameters.
+// common parses what all forms have: user, password and parameters.
 func (t *target) common(p parts) (url.Values, error) {
 	user, password, _ := strings.Cut(p.userinfo, ":")
 	var errUser, errPassword error
@@ -228,7 +228,7 @@ func (t *target) switchTLS(query url.Values) error {
 	return nil
 }
 
-// String names the place without user and password.
+// String names the address without user and password.
 func (t *target) String() string {
 	switch {
 	case t.scheme == Embedded:

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// refusals are the answers of a Redis that reads and does not write, each in words.
+// refusals are the replies of a Redis that serves reads but not writes, each with an explanation.
 var refusals = map[string]string{
 	"OOM":        "it is full (maxmemory)",
 	"MISCONF":    "it can't write its disk",
@@ -15,15 +15,15 @@ var refusals = map[string]string{
 	"NOREPLICAS": "too few of its replicas are there (min-replicas-to-write)",
 }
 
-// Writable asks whether Redis takes writes for these gateways: of a cluster, each primary that has one of them. It changes nothing. The error is
-// an *Error for a Redis that answers and refuses; else any that a command may have.
+// Writable checks whether Redis accepts writes for these gateways: in a cluster, on each primary that has one of them.
+// It changes nothing. The error is an *Error if Redis answers and refuses, or else any error of a command.
 func (db *DB) Writable(ctx context.Context, gateways []string) error {
 	if !strings.HasPrefix(db.at.scheme, "redis-cluster") && len(gateways) > 1 {
 		gateways = gateways[:1]
 	}
 	asked, err := db.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, g := range gateways {
-			p.SetArgs(ctx, NewKeys(g).Nobodys(), "", redis.SetArgs{Mode: "XX"}) // Redis refuses it as a write, and finds nothing to set
+			p.SetArgs(ctx, NewKeys(g).Nobodys(), "", redis.SetArgs{Mode: "XX"}) // Redis refuses it like any write, and otherwise finds nothing to set
 		}
 		return nil
 	})
