@@ -15,12 +15,12 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// apiPatience is how long a caller waits while Redis is away, before he hears to come again: long enough for a connection to break and
-// stand again.
+// apiPatience is how long a request waits for an unreachable Redis before it is answered with an error: long
+// enough for a broken connection to be replaced.
 const apiPatience = time.Second
 
-// api returns what run serves over HTTP: cfg, with what the API answers. Jobs may be posted to every gateway of the file, also to those
-// that other runs serve.
+// api returns the HTTP side of run: cfg, with the API's operations. Jobs may be posted to every configured
+// gateway, even to those that other processes serve.
 func (s served) api(cfg httpapi.Config, x *doctor.Examiner) *httpapi.API {
 	cfg.Log = s.log
 	cfg.Gateways = offered(s.db.Client, s.file.Load())
@@ -51,7 +51,7 @@ func (s served) found(ctx context.Context, gateway, id string) (desk.Found, erro
 	return desk.New(s.db.Client, []config.Gateway{g}).FindOne(ctx, id)
 }
 
-// offered is what callers are told of each gateway's admission.
+// offered returns what callers are told of each gateway's admission.
 func offered(c redis.UniversalClient, cfg *config.Config) map[string]httpapi.Gateway {
 	all := make(map[string]httpapi.Gateway, len(cfg.Gateways))
 	for _, g := range cfg.Gateways {
@@ -70,7 +70,8 @@ func policies(of *dispatch.Follower) func(context.Context) []httpapi.Policy {
 	}
 }
 
-// policy tells a limit as a quota and the time in which it comes back. A bucket's is its burst, which comes back at the rate of the limit.
+// policy returns a limit as a quota and the time in which it comes back. For a bucket, the quota is its burst,
+// which comes back at the limit's rate.
 func policy(a config.Admission, l job.Limit) httpapi.Policy {
 	if !job.Bursts(a.Algorithm) {
 		return httpapi.Policy{Name: l.String(), Quota: l.N, Window: l.Window}

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// operations is the table of what operators see and do, as the API serves it.
+// operations returns the operations of the API: everything that operators see and do.
 func (s served) operations(x *doctor.Examiner) (all []httpapi.Operation) {
 	for _, op := range remote.Table() {
 		about := op.Described()
@@ -32,7 +32,7 @@ func (s served) operations(x *doctor.Examiner) (all []httpapi.Operation) {
 	return all
 }
 
-// asCSV has an export written as CSV where that is asked for.
+// asCSV makes an export CSV if the request asks for that.
 func asCSV(request any, out httpapi.LineWriter) {
 	e, is := request.(interface{ Columns() ([]string, bool) })
 	if !is {
@@ -61,10 +61,10 @@ func asCSV(request any, out httpapi.LineWriter) {
 	})
 }
 
-// pieces is a writer that is another one for each piece.
+// pieces is a writer whose underlying writer changes for each piece.
 type pieces struct{ io.Writer }
 
-// sessions keep in Redis who has logged in at the console.
+// sessions stores console sessions in Redis.
 type sessions struct{ redisdb.Once }
 
 func sessionKey(id string) string { return "console session " + id }
@@ -84,12 +84,12 @@ func (s sessions) Drop(ctx context.Context, id string) error {
 	return s.Once.Drop(ctx, sessionKey(id))
 }
 
-// onceKept remembers the answers of acts in Redis.
+// onceKept stores the results of acts in Redis.
 type onceKept struct{ redisdb.Once }
 
 const (
-	actKept  = 24 * time.Hour         // how long an answer is kept
-	actAlive = 3 * httpapi.RenewEvery // how long an act under way is taken for that without a sign of it
+	actKept  = 24 * time.Hour         // how long a result is kept
+	actAlive = 3 * httpapi.RenewEvery // how long an act without a sign of life counts as in progress
 )
 
 // Begin implements httpapi.Once.

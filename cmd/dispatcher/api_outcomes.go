@@ -10,10 +10,10 @@ import (
 	"spillway/internal/httpapi"
 )
 
-// toldOutcomes is a gateway's outcome feed as the API tells it.
+// toldOutcomes adapts a gateway's outcome feed to the API.
 type toldOutcomes struct{ *desk.Outcomes }
 
-// outcomes returns the outcome feed of a gateway of the file.
+// outcomes returns the outcome feed of a configured gateway.
 func (s served) outcomes(gateway string) (httpapi.Outcomes, error) {
 	cfg := s.file.Load()
 	g, ok := cfg.Gateway(gateway)

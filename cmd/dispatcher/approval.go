@@ -70,7 +70,7 @@ func (p *program) approvals(ctx context.Context, names []string) error {
 	return list.flush()
 }
 
-// decideFlags is the command line of approval approve and reject as typed.
+// decideFlags are the flags of approval approve and reject.
 type decideFlags struct {
 	gateways []string
 	why      string
@@ -101,7 +101,7 @@ func approvalReject(p *program) *cobra.Command {
 		`  dispatcher approval reject k3vq7f2x4a --why "look them up first" --server https://dispatcher.example:8080`, p.rejectRequest)
 }
 
-// decision is a request that was shown, and the desk where it is decided.
+// decision is a request that was shown, and the desk on which it is decided.
 type decision struct {
 	remote.DecideOf
 	at     remote.Desk
@@ -109,7 +109,7 @@ type decision struct {
 	answer cli.Decision
 }
 
-// decide shows a request, and asks. The caller closes the desk.
+// decide shows a request and asks for confirmation. The caller closes the desk.
 func (p *program) decide(ctx context.Context, id, verb string, f *decideFlags) (d decision, err error) {
 	by, to, err := p.forAct(ctx, f.why, "approval "+verb)
 	if err != nil {
@@ -121,7 +121,7 @@ func (p *program) decide(ctx context.Context, id, verb string, f *decideFlags) (
 		return d, err
 	}
 	i := slices.IndexFunc(all.Requests, func(r desk.Request) bool { return r.ID == id })
-	if i < 0 { // it is over, or there is none: the other side says which
+	if i < 0 { // it is completed or unknown: the other side says which
 		d.answer = cli.Go
 		return d, nil
 	}
@@ -137,7 +137,7 @@ func (p *program) decide(ctx context.Context, id, verb string, f *decideFlags) (
 	return d, err
 }
 
-// requestText says what an approver has to know of a request.
+// requestText describes a request for an approver.
 func requestText(r desk.Request) string {
 	text := fmt.Sprintf("%s: %s asked for it at %s", r.Text(), r.Asker(), job.Moment(r.Asked))
 	if r.Why != "" {
@@ -181,7 +181,7 @@ func (p *program) approveRequest(ctx context.Context, id string, f *decideFlags)
 	return err
 }
 
-// decidedText says what came of an approval.
+// decidedText describes the result of an approval.
 func decidedText(v remote.Decided) string {
 	text := fmt.Sprintf("approved request %s: %s", v.Request.ID, v.Request.Text())
 	if v.Part == nil {
@@ -216,7 +216,7 @@ func (p *program) rejectRequest(ctx context.Context, id string, f *decideFlags) 
 	return err
 }
 
-// undecided says that nothing was done.
+// undecided reports that nothing was done.
 func (p *program) undecided(d decision, err error) error {
 	if err == nil && p.JSON() {
 		err = cli.WriteJSON(p.Out, remote.Decided{Request: d.shown})

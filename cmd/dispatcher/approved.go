@@ -7,10 +7,10 @@ import (
 	"spillway/internal/desk"
 )
 
-// approvedEvery is how often a running dispatcher looks for what was approved and is not done.
+// approvedEvery is how often a running dispatcher looks for approved requests that were interrupted.
 const approvedEvery = 15 * time.Second
 
-// goOn goes on with acts whose approver was broken off.
+// goOn continues approved requests that were interrupted.
 func (s served) goOn(ctx context.Context) {
 	serving, err := s.choose(s.file.Load())
 	if err == nil {

@@ -64,7 +64,7 @@ func (p *program) audit(ctx context.Context, names []string, o auditOptions) err
 	return verdict(v.Gateways)
 }
 
-// auditBar shows how far the audit of a gateway is.
+// auditBar shows the progress of an audit.
 type auditBar struct {
 	p   *program
 	of  string
@@ -104,7 +104,8 @@ func (p *program) writeBooks(v remote.Books, verbose bool) error {
 	return p.listFindings(books, verbose)
 }
 
-// listFindings writes a line for each. What to do is a column in a pipe; a terminal has no room for it, and gets it with the verdict.
+// listFindings writes a line for each finding. In a pipe, the remedy is a column; a terminal has no room for it
+// and gets it with the verdict.
 func (p *program) listFindings(books []desk.Audit, verbose bool) error {
 	t := cli.NewTable(p.Streams, time.Now(), "GATEWAY", "JOB", "WHAT IS WRONG")
 	listed := false
@@ -131,7 +132,7 @@ func (p *program) listFindings(books []desk.Audit, verbose bool) error {
 	return t.Flush()
 }
 
-// verdict is an error for each gateway whose books are not in order, with what to do about each kind of fault.
+// verdict returns an error for each gateway that is not in order, with the remedy for each kind of fault.
 func verdict(books []desk.Audit) error {
 	var all []error
 	for _, b := range books {
@@ -147,7 +148,7 @@ func verdict(books []desk.Audit) error {
 	return errors.Join(all...)
 }
 
-// hints says what to do about each kind of fault once.
+// hints lists the remedy for each kind of fault once.
 func hints(findings []desk.Finding) string {
 	var all []string
 	told := map[string]bool{}

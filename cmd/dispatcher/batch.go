@@ -83,7 +83,7 @@ func (p *program) batch(ctx context.Context, name string, f *batchFlags) error {
 	return late
 }
 
-// judge says whether the batch makes it by a time, if one is asked for, and returns an error if it doesn't.
+// judge says whether the batch will be done by a time, if one is given, and returns an error if it won't.
 func judge(b *desk.Batch, by time.Time) error {
 	if by.IsZero() {
 		return nil
@@ -141,7 +141,7 @@ func (p *program) writeBatch(v *desk.Batch, by time.Time) error {
 	return nil
 }
 
-// remarkGoOn says what lets the batch go on where it stands still, once where that is the same at several gateways.
+// remarkGoOn says how to continue a stopped batch, once if that is the same at several gateways.
 func (p *program) remarkGoOn(v *desk.Batch) {
 	var said []string
 	for _, g := range v.Gateways {

@@ -94,7 +94,7 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 	return cmp.Or(problem, written)
 }
 
-// actOn acts, and shows how far it is.
+// actOn carries out a batch action and shows its progress.
 func (p *program) actOn(ctx context.Context, to remote.Desk, op *remote.BatchAct, q remote.BatchActOf, verb string, total int64) (remote.BatchDone, error) {
 	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: verb + " " + q.Name, Total: total, Quiet: p.Quiet})
 	defer bar.Close()
@@ -132,7 +132,7 @@ func (p *program) writeDeed(d remote.BatchDone, a desk.BatchAction, decision cli
 	return nil
 }
 
-// areText is the verb of so many jobs.
+// areText returns the verb for so many jobs.
 func areText(jobs int64) string {
 	if jobs == 1 {
 		return "is"

@@ -85,7 +85,7 @@ func (p *program) batchApprove(ctx context.Context, name string, f *batchActFlag
 	return nil
 }
 
-// approvalText says what an approver has to know of a batch at one gateway.
+// approvalText describes a batch at one gateway for an approver.
 func approvalText(to *strings.Builder, a desk.BatchApproval) {
 	fmt.Fprintf(to, "%s: %s, of which %s wait: %s\n", a.Gateway, a.Totals, job.JobsText(a.Waiting.Jobs), a.Why)
 	if a.Called.Jobs > 0 {

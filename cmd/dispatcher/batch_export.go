@@ -7,7 +7,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// batchExport writes a line for each job, gateway by gateway in the order of the file, in memory that does not grow with the batch.
+// batchExport writes a line for each job, gateway by gateway in configured order, in bounded memory.
 func (p *program) batchExport(ctx context.Context, name string, f *batchFlags) error {
 	if f.by != "" {
 		return cli.Usage("ask once with --by and once with --export", "--by and --export don't go together")

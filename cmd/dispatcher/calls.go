@@ -54,7 +54,7 @@ func (p *program) calls(cmd *cobra.Command, f *callsFlags) error {
 	return p.callsTable(h, by)
 }
 
-// since reads the flag of this name.
+// since parses the flag of this name.
 func (p *program) since(cmd *cobra.Command, text string) (time.Time, error) {
 	if text == "" && cmd.Flags().Changed("since") {
 		return time.Time{}, emptyFlag("since")
@@ -78,7 +78,7 @@ func (p *program) callsTable(h desk.CallHistory, by desk.CallsBy) error {
 	return nil
 }
 
-// hourText is the beginning of an hour: of the clock on the wall on a terminal, else as programs read it.
+// hourText returns the start of an hour: in local time on a terminal, and in a form for programs otherwise.
 func (p *program) hourText(at time.Time) string {
 	if p.OutTerminal {
 		return job.Clock(at.Local())

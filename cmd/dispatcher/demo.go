@@ -60,7 +60,7 @@ func (p *program) report(r *demo.Reckoning) error {
 	return r.WriteText(p.Out)
 }
 
-// draw writes the picture, if one is wanted.
+// draw writes the picture, if one is requested.
 func draw(file string, o demo.Outcome) error {
 	if file == "" {
 		return nil
@@ -71,7 +71,7 @@ func draw(file string, o demo.Outcome) error {
 	return nil
 }
 
-// silence is the watcher of -q.
+// silence watches the demo with -q.
 type silence struct{}
 
 // Tell does nothing.

@@ -37,7 +37,7 @@ func dlqCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// noArgs refuses arguments and says where an id goes.
+// noArgs refuses arguments and says where an id belongs.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -45,7 +45,7 @@ func noArgs(_ *cobra.Command, args []string) error {
 	return cli.Usage("name jobs by their id with --id "+args[0], "unexpected argument %q", args[0])
 }
 
-// understand reads the filter, and says in which zone its times were taken.
+// understand parses the filter, and says in which zone its times were interpreted.
 func (p *program) understand(f *dlqFilter) (deadletter.Filter, error) {
 	filter, err := f.understand(time.Now())
 	if err != nil {
@@ -56,19 +56,19 @@ func (p *program) understand(f *dlqFilter) (deadletter.Filter, error) {
 	return filter, nil
 }
 
-// allBut returns the gateways that are meant, and those of jobs that are named: nothing is said of others then.
+// allBut returns the selected gateways, and those of jobs selected by id: others are not mentioned then.
 func (f *dlqFilter) allBut(filter deadletter.Filter) []string {
 	return append(slices.Clip(f.gateways), filter.IDs...)
 }
 
-// remarkZone says which moment a time without a zone was taken for.
+// remarkZone says how a time without a zone was interpreted.
 func (p *program) remarkZone(flag, text string) {
 	if taken := producer.ZoneTaken(flag, text, time.Now()); taken != "" {
 		p.remark("%s", taken)
 	}
 }
 
-// remarkLeftOut says of jobs that were named where they are, since they are not parked.
+// remarkLeftOut says where jobs selected by id are, if they are not parked.
 func (p *program) remarkLeftOut(l remote.LeftOut) {
 	if l.MissingWhy != "" {
 		p.remark("left out: %s", l.MissingWhy)

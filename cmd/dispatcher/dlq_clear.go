@@ -24,7 +24,7 @@ type clearFlags struct {
 	consent     cli.Consent
 	why         string
 	expiredKeys bool
-	// mayBeCharged lets jobs be discarded that may have been charged.
+	// mayBeCharged permits discarding jobs that may have been charged.
 	mayBeCharged bool
 }
 
@@ -39,7 +39,8 @@ func (f *clearFlags) needWhy(verb string) error {
 	return desk.NeedWhy(f.why, verb)
 }
 
-// clear says what an action would do to the jobs that are chosen, asks, does it, and says what it came to.
+// clear shows what an action would do to the selected jobs, asks for confirmation, carries it out, and reports
+// the result.
 func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q remote.Clearing) error {
 	filter, err := p.understand(f.dlqFilter)
 	if err != nil {
@@ -76,17 +77,17 @@ type clearance struct {
 	action desk.Action
 	filter deadletter.Filter
 	q      remote.Clearing
-	total  int64 // jobs meant
-	open   int64 // of these, jobs not held back
+	total  int64 // selected jobs
+	open   int64 // those that are not held back
 	ran    bool
 
-	far      map[string]remote.ClearedPart // how far it is, by gateway
-	gone     int                           // jobs that were previewed, and no longer parked when it began
+	far      map[string]remote.ClearedPart // progress by gateway
+	gone     int                           // jobs previewed, but no longer parked when the action began
 	progress *cli.Progress
-	told     map[string]time.Time // when a gateway's canary was last said to be waited for
+	told     map[string]time.Time // when it was last printed that a gateway's canary is awaited
 }
 
-// decide asks. Where nothing would be done there is nothing to ask.
+// decide asks for confirmation, unless nothing would be done.
 func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
 	consent := w.f.consent
 	if w.open == 0 && w.p.InTerminal {
@@ -129,12 +130,12 @@ func (w *clearance) do(ctx context.Context) error {
 	return w.outcome(errs)
 }
 
-// halt is that an action stopped by itself at a gateway.
+// halt says that an action stopped itself at a gateway.
 type halt struct{ remote.ClearedPart }
 
 func (h halt) Error() string { return h.Problem.Detail }
 
-// outcome makes of what each gateway's part came to what the whole came to.
+// outcome combines the results of the gateways' parts.
 func (w *clearance) outcome(errs []error) error {
 	var halts []halt
 	interrupted := false
@@ -161,7 +162,7 @@ func (w *clearance) outcome(errs []error) error {
 	return nil
 }
 
-// awaits says what was asked for and that somebody else has to approve it; nil where nothing was.
+// awaits says that a request was made and needs another person's approval; nil if none was.
 func (w *clearance) awaits() error {
 	var texts []string
 	var first *job.Error
@@ -178,7 +179,7 @@ func (w *clearance) awaits() error {
 	return &job.Error{Code: first.Code, Message: strings.Join(texts, "; "), Hint: first.Hint}
 }
 
-// show draws how far it is, and says from time to time that it waits for the jobs sent ahead.
+// show draws the progress, and says from time to time that it waits for the jobs sent ahead.
 func (w *clearance) show(part remote.ClearedPart) error {
 	w.far[part.Gateway] = part
 	sum := w.now()
@@ -194,7 +195,7 @@ func (w *clearance) show(part remote.ClearedPart) error {
 	return nil
 }
 
-// remindEvery is how often a replay that waits for its canary says what it waits for.
+// remindEvery is how often a replay that waits for its canary says so.
 const remindEvery = 15 * time.Second
 
 func waitingText(gateway string, now remote.Canary, first bool) string {
@@ -206,7 +207,7 @@ func waitingText(gateway string, now remote.Canary, first bool) string {
 
 const goOn = "run the same again: that is safe, it goes on with the jobs that are still parked"
 
-// cut adds to an error how far it got.
+// cut adds the progress to an error.
 func (w *clearance) cut(err error, hint string) error {
 	err = redisdb.Coded(err)
 	sum := w.now()
@@ -217,13 +218,14 @@ func (w *clearance) cut(err error, hint string) error {
 	return &job.Error{Code: job.CodeOf(err), Message: far, Err: err, Hint: hint}
 }
 
-// halted says why a replay stopped by itself, and how to go on. A gateway that is held is away; a canary that failed is a failure.
+// halted says why a replay stopped itself, and how to continue. A held gateway counts as unavailable, a failed
+// canary as a failure.
 func (w *clearance) halted(halts []halt) error {
 	var why []string
 	code, hint := job.CodeUnavailable, `see "dispatcher status"; when calls go through again, run the same again: it goes on with the jobs that are still parked`
 	for _, h := range halts {
 		why = append(why, h.Problem.Detail)
-		if h.Problem.Kind == job.CodeFailed { // one of those that were sent ahead
+		if h.Problem.Kind == job.CodeFailed { // one of the jobs sent ahead
 			code, hint = job.CodeFailed, `look at them with "dispatcher job ID"; once the cause is gone, run the same again: it goes on with the jobs that are still parked`
 		}
 	}

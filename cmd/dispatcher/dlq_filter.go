@@ -22,7 +22,7 @@ type dlqFilter struct {
 	limit                      int
 }
 
-// filterFlags declares the flags that choose parked jobs.
+// filterFlags declares the flags that select parked jobs.
 func filterFlags(cmd *cobra.Command) *dlqFilter {
 	f := &dlqFilter{cmd: cmd}
 	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
@@ -52,7 +52,7 @@ func (f *dlqFilter) understand(now time.Time) (deadletter.Filter, error) {
 	return to, err
 }
 
-// noneEmpty refuses flags without a value. They come of unset shell variables, and would mean every job there is.
+// noneEmpty refuses flags without a value, as from unset shell variables: they would select every job.
 func (f *dlqFilter) noneEmpty() error {
 	single := map[string]string{"batch": f.batch, "lane": f.lane, "route": f.route, "since": f.since, "until": f.until, "match": f.match, "after": f.after}
 	for _, name := range []string{"batch", "lane", "route", "since", "until", "match", "after"} {
@@ -70,7 +70,7 @@ func emptyFlag(name string) error {
 	return cli.Usage("give it a value, or leave it out to choose all", "--%s is empty", name)
 }
 
-// afterFlag declares --after for what shows jobs.
+// afterFlag declares --after for commands that show jobs.
 func (f *dlqFilter) afterFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.after, "after", "", "only jobs after this `CURSOR` from -o json or the end of a list: the next page")
 }

@@ -72,7 +72,7 @@ func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error
 	return nil
 }
 
-// pages lists what is meant, a page at a time, and returns the first page.
+// pages lists the selected jobs a page at a time, and returns the first page.
 func (l *parkedList) pages(ctx context.Context, d remote.Desk, q remote.DeadLettersOf) (first remote.DeadLetterPage, err error) {
 	most := q.Limit
 	for n := 0; ; n++ {
@@ -99,7 +99,7 @@ func (l *parkedList) pages(ctx context.Context, d remote.Desk, q remote.DeadLett
 	}
 }
 
-// byNeed says whether the list is in the order for people.
+// byNeed reports whether the list is in the order for people.
 func (p *program) byNeed(f *dlqFilter) bool {
 	if f.after != "" {
 		return desk.OfPeople(f.after)
@@ -107,7 +107,7 @@ func (p *program) byNeed(f *dlqFilter) bool {
 	return p.OutTerminal && !p.JSON() && len(f.ids) == 0
 }
 
-// remarks says what is not in the list: more jobs than limit, and those that wait for room.
+// remarks says what the list lacks: jobs beyond the limit, and those that wait for room.
 func (l *parkedList) remarks(limit int, first remote.DeadLetterPage) {
 	if l.rows == limit && l.rows > 0 {
 		l.p.remark("there may be more: add --after %s", l.last)
@@ -122,14 +122,14 @@ func (l *parkedList) remarks(limit int, first remote.DeadLetterPage) {
 	}
 }
 
-// nothingMeant says that there is nothing to show: an empty screen would be a riddle.
+// nothingMeant says that there is nothing to show, instead of showing nothing.
 func (p *program) nothingMeant(what string) {
 	if p.OutTerminal && !p.JSON() {
 		p.remark("no %s is meant", what)
 	}
 }
 
-// paged writes rows a page at a time, so that it never holds them all.
+// paged writes rows a page at a time, so that it never holds all of them.
 type paged struct {
 	p     *program
 	out   *bufio.Writer
@@ -172,8 +172,8 @@ func (l *paged) flush() error {
 type parkedList struct {
 	*paged
 	payload bool
-	byNeed  bool   // it is in the order for people
-	last    string // the cursor of the last job
+	byNeed  bool   // in the order for people
+	last    string // cursor of the last job
 }
 
 func (p *program) newParkedList(payload bool) *parkedList {
@@ -209,7 +209,7 @@ func (l *parkedList) add(v desk.Parked) error {
 	return l.row(cells...)
 }
 
-// replaysText says of a job that was replayed often that it was of no use.
+// replaysText marks a job that was replayed often without success.
 func replaysText(n int) string {
 	if n < deadletter.OftenReplayed {
 		return strconv.Itoa(n)

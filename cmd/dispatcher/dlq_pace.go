@@ -8,7 +8,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// paceFlags are the flags that say how carefully a replay goes.
+// paceFlags are the flags that limit the pace of a replay.
 type paceFlags struct {
 	cmd         *cobra.Command
 	rate, share string

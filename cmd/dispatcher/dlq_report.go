@@ -14,7 +14,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// cleared is "dlq replay|discard|resolve -o json".
+// cleared is the output of "dlq replay|discard|resolve -o json".
 type cleared struct {
 	Jobs      int64                     `json:"jobs"`
 	Replayed  *int                      `json:"replayed,omitempty"`
@@ -31,14 +31,14 @@ type cleared struct {
 	Why       map[string]int            `json:"held_back_why"`
 	Often     int                       `json:"replayed_3_times_or_more"`
 	Canary    *remote.Canary            `json:"canary,omitempty"`
-	// Requests are what was not done at a gateway, since a second person has to approve it.
+	// Requests are what was not done at a gateway, because it needs a second person's approval.
 	Requests []desk.Request `json:"requests,omitempty"`
 	// NeedsApproval is the gateways at which a dry run would only have been requested.
 	NeedsApproval []string `json:"needs_approval,omitempty"`
 	Stopped       string   `json:"stopped,omitempty"`
 }
 
-// report writes the result to standard output. It returns cut, what cut the action short.
+// report writes the result to standard output. It returns cut, which is why the action stopped early.
 func (w *clearance) report(d cli.Decision, cut error) error {
 	var err error
 	if w.p.JSON() {
@@ -86,7 +86,7 @@ func (w *clearance) result(d cli.Decision, cut error) cleared {
 	return r
 }
 
-// now is how far it got, at all gateways together. Before it began, that is what would be held back.
+// now returns the progress over all gateways. Before the start, that is what would be held back.
 func (w *clearance) now() (sum remote.ClearedPart) {
 	if !w.ran {
 		sum.HeldBack = int(w.total - w.open)
@@ -116,7 +116,7 @@ func (w *clearance) now() (sum remote.ClearedPart) {
 	return sum
 }
 
-// held is how many jobs were held back, or would be, by why.
+// held returns how many jobs were or would be held back, by reason.
 func (w *clearance) held() map[string]int {
 	all := map[string]int{}
 	for _, part := range w.Parts {
@@ -131,7 +131,7 @@ func (w *clearance) held() map[string]int {
 	return all
 }
 
-// byReason is the jobs that are meant by reason, of all gateways together.
+// byReason returns the selected jobs by reason, over all gateways.
 func (w *clearance) byReason() map[job.Reason]job.Totals {
 	all := map[job.Reason]job.Totals{}
 	for _, part := range w.Parts {
@@ -144,7 +144,7 @@ func (w *clearance) byReason() map[job.Reason]job.Totals {
 	return all
 }
 
-// often is how many of the jobs were replayed often without success.
+// often returns how many of the jobs were replayed often without success.
 func (w *clearance) often() (n int) {
 	for _, part := range w.Parts {
 		n += part.Often
@@ -152,7 +152,7 @@ func (w *clearance) often() (n int) {
 	return n
 }
 
-// touched is the jobs that were taken, or would be.
+// touched returns the jobs that were or would be taken.
 func (w *clearance) touched(d cli.Decision) job.Totals {
 	if d == cli.Go {
 		return w.now().Took()
@@ -196,7 +196,7 @@ func (w *clearance) doneText() string {
 	return text + "\n" + whyText(w.held(), "held back")
 }
 
-// previewText says what the act would touch, by gateway and reason, and what would be held back.
+// previewText says which jobs the act would take, by gateway and reason, and which would be held back.
 func (w *clearance) previewText() string {
 	var b strings.Builder
 	if desk.FilterText(w.filter) == "" {

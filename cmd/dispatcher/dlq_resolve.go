@@ -8,7 +8,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// resolveFlags are the flags of resolve that the others have not.
+// resolveFlags are the flags that only resolve has.
 type resolveFlags struct {
 	*clearFlags
 	done, notDone, ask bool

@@ -46,7 +46,7 @@ func (p *program) dlqShow(ctx context.Context, id string, names []string, payloa
 	return unopened(id, v.Unopened)
 }
 
-// unopened is the error for a payload that was asked for and can't be opened.
+// unopened returns the error for a requested payload that can't be opened.
 func unopened(id, why string) error {
 	if why == "" {
 		return nil

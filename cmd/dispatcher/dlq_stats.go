@@ -71,7 +71,7 @@ func (p *program) writeTallies(all []*desk.Tally) error {
 	return t.Flush()
 }
 
-// tallyRow is a row of some parked jobs; none where there are none.
+// tallyRow adds a row for some parked jobs, if there are any.
 func tallyRow(t *cli.Table, gateway, what string, of *desk.ReasonTally) {
 	if of != nil {
 		t.Row(gateway, what, of.Jobs, of.Oldest, t.Money(of.Totals))

@@ -36,7 +36,7 @@ when Redis is away (all other checks still run), and 0 with warnings only.`,
 	return cmd
 }
 
-// doctorWait is how long doctor waits for Redis's first answer: a check does not wait until all is well.
+// doctorWait is how long doctor waits for Redis's first reply.
 const doctorWait = 2 * time.Second
 
 func (p *program) doctor(ctx context.Context, names []string) error {
@@ -58,7 +58,7 @@ func (p *program) doctor(ctx context.Context, names []string) error {
 	return p.showReport(report)
 }
 
-// doctorAfar has the dispatcher of --server look.
+// doctorAfar runs the checks in the dispatcher of --server.
 func (p *program) doctorAfar(ctx context.Context, names []string) error {
 	v, err := ask(ctx, p, remote.Examine, remote.At{Gateways: names})
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *program) doctorAfar(ctx context.Context, names []string) error {
 	return p.showReport(v.Report)
 }
 
-// showReport writes the report, and says what it comes to.
+// showReport writes the report, and returns its result.
 func (p *program) showReport(report doctor.Report) (err error) {
 	if p.JSON() {
 		err = cli.WriteJSON(p.Out, report)
@@ -83,7 +83,7 @@ func (p *program) showReport(report doctor.Report) (err error) {
 	return diagnosis(report)
 }
 
-// loadWithout loads the configuration with its secrets, or without those that are not set, and then says which they are.
+// loadWithout loads the configuration with its secrets, or without unset ones, which it then reports.
 func (p *program) loadWithout() (cfg *config.Config, unset, err error) {
 	if cfg, err = p.load(false); err != nil {
 		return nil, nil, err
@@ -95,7 +95,7 @@ func (p *program) loadWithout() (cfg *config.Config, unset, err error) {
 	return whole, nil, nil
 }
 
-// diagnosis is the command's error: nil where nothing failed and Redis could be looked at.
+// diagnosis returns the command's error: nil if nothing failed and Redis could be checked.
 func diagnosis(r doctor.Report) error {
 	if r.Away != nil {
 		return &job.Error{Code: job.CodeUnavailable, Message: "Redis is away, so what stands in it was not looked at; the other checks were made",
@@ -115,8 +115,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// writeReport writes a line for each check: on a terminal aligned, with the hint below; in a pipe level, check, gateway, message and hint
-// with tabs between.
+// writeReport writes a line for each check: on a terminal aligned, with the hint below; in a pipe level, check,
+// gateway, message and hint, separated by tabs.
 func (p *program) writeReport(r doctor.Report) error {
 	var b strings.Builder
 	checks := make([]doctor.Shown, len(r.Checks))
@@ -137,7 +137,7 @@ func (p *program) writeReport(r doctor.Report) error {
 			about = c.Gateway + " " + c.Name
 		}
 		head := fmt.Sprintf("%-4s  %-24s  ", c.Level, about)
-		if len(head) > checkIndent { // a long name has a line of its own
+		if len(head) > checkIndent { // a long name gets its own line
 			b.WriteString(strings.TrimRight(head, " ") + "\n")
 			head = strings.Repeat(" ", checkIndent)
 		}
@@ -159,7 +159,7 @@ func (p *program) writeReport(r doctor.Report) error {
 	return nil
 }
 
-// checkIndent is where the text of a check begins on a terminal, in columns.
+// checkIndent is the column at which the text of a check begins on a terminal.
 const checkIndent = 32
 
 // oneLine replaces line ends and other characters that could move a terminal's cursor.

@@ -55,7 +55,7 @@ billing file of parked jobs, use "dispatcher dlq export".
 	return cmd
 }
 
-// query checks the flags.
+// query parses the flags.
 func (f *exportJobsFlags) query(cmd *cobra.Command, now time.Time) (q desk.JobQuery, err error) {
 	for name, value := range map[string]string{"since": f.since, "until": f.until} {
 		if value == "" && cmd.Flags().Changed(name) {
@@ -81,7 +81,7 @@ func (f *exportJobsFlags) query(cmd *cobra.Command, now time.Time) (q desk.JobQu
 	return q, nil
 }
 
-// exportOfBatch exports one batch, which is asked for alone.
+// exportOfBatch exports a single batch.
 func (p *program) exportOfBatch(cmd *cobra.Command, f *exportJobsFlags) error {
 	if f.batch == "" {
 		return emptyFlag("batch")
@@ -119,7 +119,7 @@ func (p *program) exportJobs(cmd *cobra.Command, f *exportJobsFlags) error {
 	return nil
 }
 
-// exported writes the jobs that an operation exports. What was written before an error stays.
+// exported writes the jobs of an export operation. What was written before an error stays.
 func exported[Q any](ctx context.Context, p *program, out *jobWriter, gateways []string, op *remote.Op[Q, remote.JobLine, remote.None], q Q) error {
 	d, err := p.atAll(ctx, gateways)
 	if err != nil {

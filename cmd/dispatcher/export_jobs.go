@@ -14,7 +14,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// exportFlags say how jobs are written.
+// exportFlags say how to write jobs.
 type exportFlags struct {
 	format string
 	fields []string
@@ -25,7 +25,7 @@ const (
 	formatNDJSON = "ndjson"
 )
 
-// exportedHelp is what the help of each export says of fields and formats.
+// exportedHelp is the part of each export's help about fields and formats.
 const exportedHelp = `
 Amounts are in minor units. The column amount_major of --format csv has them in units of the currency, as
 defined by ISO 4217. Text that a spreadsheet would take for a formula gets a ' before it.
@@ -40,7 +40,7 @@ func (f *exportFlags) declare(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.fields, "fields", nil, "add `FIELDS` of the payload, separated by commas: payload.customer,payload.invoice.number")
 }
 
-// check refuses flags that contradict one another, and asks for keys where payloads are read.
+// check refuses contradictory flags, and requires the encryption keys if payloads are read.
 func (f *exportFlags) check(p *program) error {
 	if f.format == formatCSV && p.JSON() {
 		return cli.Usage("choose one of the two", "--format csv and -o json don't go together")
@@ -57,7 +57,7 @@ type jobWriter struct {
 	csv      *cli.CSV // nil for other formats
 	rows     int
 	unopened int
-	why      string // of the first that could not be opened
+	why      string // why the first payload could not be opened
 }
 
 // newJobWriter returns what writes jobs.
@@ -116,7 +116,8 @@ func csvCells(l desk.JobLine) []any {
 	return append(cells, cli.Uncut(l.Error), l.Route, l.Priority, cli.Uncut(l.Lane), moments(l.ErasedAt))
 }
 
-// fieldCells are the fields of the payload: texts as they are, numbers as they were written, and what has parts as JSON.
+// fieldCells returns the payload's fields: texts as they are, numbers as written, and lists and objects as
+// JSON.
 func fieldCells(fields []string, l desk.JobLine) []any {
 	var cells []any
 	for _, name := range fields {
@@ -137,7 +138,7 @@ func fieldCells(fields []string, l desk.JobLine) []any {
 	return cells
 }
 
-// end writes what is left, and says of which jobs the fields could not be read.
+// end writes the rest, and says for which jobs the fields could not be read.
 func (w *jobWriter) end() error {
 	if w.csv != nil {
 		if err := w.csv.Flush(); err != nil {

@@ -83,7 +83,7 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 	return nil
 }
 
-// writeHits writes the jobs of page after page.
+// writeHits writes the jobs of one page after the other.
 func (p *program) writeHits(cmd *cobra.Command, d remote.Desk, out *paged, q remote.SearchOf, most int) (unread int64, err error) {
 	for {
 		hits, err := remote.Search.Ask(cmd.Context(), d, q)

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// forgetFlags is the command line of forget as typed.
+// forgetFlags are the flags of forget.
 type forgetFlags struct {
 	gateways, ids         []string
 	batch, olderThan, why string

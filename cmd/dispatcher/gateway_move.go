@@ -10,9 +10,9 @@ import (
 	"spillway/internal/remote"
 )
 
-// moveFlags is the command line of "gateway rename" and "gateway forget" as typed.
+// moveFlags are the flags of "gateway rename" and "gateway forget".
 type moveFlags struct {
-	old, to string // no to: it is to be forgotten
+	old, to string // empty to: forget it
 	why     string
 	consent cli.Consent
 }
@@ -78,7 +78,7 @@ func (f *moveFlags) verb() string {
 	return "rename"
 }
 
-// move asks what it would come to, says so, and does it.
+// move finds out what it would do, asks for confirmation, and does it.
 func (p *program) move(ctx context.Context, f *moveFlags) error {
 	by, to, err := p.forAct(ctx, f.why, f.verb())
 	if err != nil {

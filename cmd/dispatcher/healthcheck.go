@@ -13,8 +13,8 @@ import (
 	"spillway/internal/job"
 )
 
-// healthTime bounds the question: within the 5 s that the container engine gives it, and longer than run itself waits for a Redis that hangs,
-// so that this is heard as a no and not taken for nobody.
+// healthTime bounds the request. It is within the 5 s that a container engine allows, and longer than run
+// itself waits for a hanging Redis, so that run's answer arrives.
 const healthTime = 4 * time.Second
 
 func healthcheckCommand(p *program) *cobra.Command {
@@ -74,7 +74,7 @@ func (p *program) healthcheck(ctx context.Context, listen string, ready bool) er
 	return err
 }
 
-// within returns where a run that listens there is reached from its own machine: who listens on every address does so on loopback.
+// within returns the address of a run on this machine, given its --listen: if that is every address, loopback.
 func within(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	switch {

@@ -92,7 +92,7 @@ func laneAct(p *program, verb, short, long string, op *remote.SteeringLane) *cob
 	return cmd
 }
 
-// changeLane changes something about a lane of each gateway that is named, and shows what holds then.
+// changeLane changes a lane of each named gateway, and shows its settings afterwards.
 func (p *program) changeLane(ctx context.Context, names []string, do func(context.Context, remote.Desk, remote.GatewayAct) (desk.LaneSettings, error), why string) error {
 	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
 		v, err := do(ctx, d, steering(name, why))

@@ -108,7 +108,7 @@ func (p *program) forgive(ctx context.Context, names []string, by desk.By) error
 	})
 }
 
-// eachNamed does something for each gateway that is named, in the order of the file.
+// eachNamed calls do for each named gateway, in configured order.
 func (p *program) eachNamed(ctx context.Context, names []string, do func(remote.Desk, string) error) error {
 	if len(names) == 0 {
 		return noGateway()
@@ -148,7 +148,7 @@ func whyFlag(cmd *cobra.Command, why *string) {
 	cmd.Flags().StringVar(why, "why", "", "the `REASON`, recorded in the trail")
 }
 
-// changeLimits replaces limits, or has those of the file hold again where none is named, and shows what holds then.
+// changeLimits replaces limits, or restores the configured ones if to is empty, and shows the limits in force.
 func (p *program) changeLimits(ctx context.Context, names []string, to []job.Limit, why string) error {
 	texts := make([]string, len(to))
 	for i, l := range to {
@@ -169,7 +169,7 @@ func (p *program) changeLimits(ctx context.Context, names []string, to []job.Lim
 	})
 }
 
-// limits shows what holds.
+// limits shows the limits in force.
 func (p *program) limits(ctx context.Context, names []string) error {
 	v, err := ask(ctx, p, remote.Limits, remote.At{Gateways: names})
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"spillway/internal/oidc"
 )
 
-// address is where run serves HTTP. given says that somebody chose it: then another one won't do.
+// address is where run serves HTTP. given says that it was configured: then no other one may be used.
 type address struct {
 	text   string
 	given  bool
 	access httpapi.Access
 }
 
-// accessOf returns who is let in.
+// accessOf returns who has access.
 func accessOf(cfg *config.Config) httpapi.Access {
 	a := httpapi.Access{Token: cfg.Token.Reveal(), Previous: cfg.TokenPrevious.Reveal(), SecureCookie: cfg.CookieSecure}
 	for _, t := range cfg.Tokens {
@@ -47,17 +47,17 @@ func providerOf(o *config.OIDC) *oidc.Provider {
 	return oidc.New(c)
 }
 
-// nextPorts is how many ports after the default one are tried when it is taken.
+// nextPorts is how many ports after the default one are tried if it is taken.
 const nextPorts = 20
 
-// web serves HTTP. failed hears when it ends although nobody stopped it.
+// web is the HTTP server. failed receives its error if it ends unexpectedly.
 type web struct {
 	srv    *http.Server
 	ln     net.Listener
 	failed chan error
 }
 
-// start listens and serves. An empty address serves nothing.
+// start starts the server. An empty address serves nothing.
 func (w *web) start(at address, api *httpapi.API, meters *httpapi.Metrics, log *slog.Logger) error {
 	if at.text == "" {
 		return nil
@@ -79,7 +79,7 @@ func (w *web) start(at address, api *httpapi.API, meters *httpapi.Metrics, log *
 	return nil
 }
 
-// guarded refuses an address that others can reach, unless a token keeps them out that can't be guessed.
+// guarded refuses an address that others can reach, unless a token that can't be guessed protects it.
 func (a address) guarded() error {
 	host, _, err := net.SplitHostPort(a.text)
 	switch {
@@ -101,13 +101,13 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// guessable says whether a token is too short.
+// guessable reports whether a token is too short.
 func (a address) guessable() bool {
 	return a.access.Token != "" && len(a.access.Token) < config.LeastToken || a.access.Previous != "" && len(a.access.Previous) < config.LeastToken ||
 		slices.ContainsFunc(a.access.Tokens, func(t httpapi.Token) bool { return t.Length > 0 && t.Length < config.LeastToken })
 }
 
-// warn tells the log what is unwise in it.
+// warn logs unwise settings.
 func (a address) warn(log *slog.Logger) {
 	if a.guessable() {
 		log.Warn(fmt.Sprintf("a token of fewer than %d bytes can be guessed", config.LeastToken), "hint", config.MakeToken)
@@ -162,7 +162,7 @@ func (w *web) address() string {
 	return w.ln.Addr().String()
 }
 
-// stop lets requests under way finish, up to its bound.
+// stop waits, up to its bound, for requests in progress.
 func (w *web) stop(ctx context.Context) error {
 	if w.srv == nil {
 		return nil

@@ -20,7 +20,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// renewAhead is how long before its end a login's token is replaced.
+// renewAhead is how long before its expiry a login's token is renewed.
 const renewAhead = 30 * time.Second
 
 func loginCommand(p *program) *cobra.Command {
@@ -44,7 +44,7 @@ func logoutCommand(p *program) *cobra.Command {
 	}
 }
 
-// coded gives an error of a login its exit code.
+// coded gives a login error its exit code.
 func coded(err error) error {
 	e, is := errors.AsType[*oidc.Error](err)
 	if !is {
@@ -57,7 +57,7 @@ func coded(err error) error {
 	return &job.Error{Code: code, Message: e.Message, Hint: e.Hint, Err: e.Err}
 }
 
-// kept are the logins of the user who runs the program.
+// kept returns the stored logins of the current user.
 func kept() (oidc.Kept, error) {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -66,7 +66,7 @@ func kept() (oidc.Kept, error) {
 	return oidc.KeptIn(dir), nil
 }
 
-// loginAt names the dispatcher in the file of logins.
+// loginAt returns the dispatcher's name in the file of logins.
 func (p *program) loginAt() (string, error) {
 	if p.server == "" {
 		return "", cli.Usage("name the dispatcher with --server URL or $"+serverVariable, "there is no dispatcher to log in at")
@@ -155,11 +155,12 @@ func (p *program) logout(ctx context.Context) error {
 	return nil
 }
 
-// loggedIn returns the token of the login at --server; empty where there is none. One that is about to end is replaced by another.
+// loggedIn returns the token of the login at --server; empty if there is none. It renews one that is about to
+// expire.
 func (p *program) loggedIn(ctx context.Context) (string, error) {
 	all, err := kept()
 	if err != nil {
-		return "", nil // who has no home has no login
+		return "", nil // without a home directory there is no login
 	}
 	server := strings.TrimSuffix(p.server, "/")
 	login, is, err := all.Of(server)
@@ -171,7 +172,7 @@ func (p *program) loggedIn(ctx context.Context) (string, error) {
 	}
 	next, unkept, err := all.Renew(ctx, server, renewAhead)
 	if err != nil {
-		if now, is, _ := all.Of(server); is && now.Token != login.Token { // another command was faster, where logins can't be locked
+		if now, is, _ := all.Of(server); is && now.Token != login.Token { // another command was faster, on a system without file locks
 			return now.Token, nil
 		}
 		if time.Until(login.Ends) > 0 {
@@ -185,7 +186,7 @@ func (p *program) loggedIn(ctx context.Context) (string, error) {
 	return next.Token, nil
 }
 
-// get asks a dispatcher for one document.
+// get requests one document from a dispatcher.
 func (p *program) get(ctx context.Context, path, token string, to any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Dispatcher sends queued jobs to their gateways at each one's leak rate, and looks after what is parked.
+// Dispatcher sends queued jobs to their gateways, each at its leak rate, and manages parked jobs.
 package main
 
 import (

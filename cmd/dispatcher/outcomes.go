@@ -50,7 +50,7 @@ away, --follow waits, then continues.`,
 	return cmd
 }
 
-// followEvery is how often several feeds are looked at for news, and outcomesAtATime how many are read at a time.
+// followEvery is how often several feeds are polled, and outcomesAtATime is how many outcomes are read at once.
 const (
 	followEvery     = 200 * time.Millisecond
 	outcomesAtATime = 1000
@@ -82,11 +82,11 @@ type tail struct {
 	at      remote.Desk
 	gateway string
 	after   string
-	reader  string // whose place it begins at; empty once it has begun
+	reader  string // whose position it starts at; empty once it has started
 	owed    bool   // what was printed is not acknowledged yet
 }
 
-// tailsOf returns the feeds that are meant.
+// tailsOf returns the selected feeds.
 func tailsOf(ctx context.Context, d remote.Desk, f *outcomesFlags) (all []*tail, err error) {
 	names, err := remote.Named.Ask(ctx, d, remote.At{Gateways: f.gateways})
 	if err != nil {
@@ -105,10 +105,11 @@ func tailsOf(ctx context.Context, d remote.Desk, f *outcomesFlags) (all []*tail,
 	return all, nil
 }
 
-// awayEvery is how often --follow asks again while nobody answers.
+// awayEvery is how often --follow retries while there is no answer.
 const awayEvery = time.Second
 
-// follow prints what the feeds have, in turn, and with --follow what is still to come, also after a Redis or a dispatcher that was away.
+// follow prints the feeds' outcomes, in turn, and with --follow those to come, even if Redis or the dispatcher
+// was unreachable in between.
 func (p *program) follow(ctx context.Context, tails []*tail, f *outcomesFlags) error {
 	left, away, wait := f.limit, false, time.Duration(0)
 	for {
@@ -134,7 +135,7 @@ func (p *program) follow(ctx context.Context, tails []*tail, f *outcomesFlags) e
 	}
 }
 
-// sayAway says once that outcomes can't be read, and once that they can; err is why, or nil.
+// sayAway says once that outcomes can't be read, and once that they can again; err is why, or nil.
 func (p *program) sayAway(err error) {
 	switch {
 	case p.Quiet:
@@ -145,14 +146,15 @@ func (p *program) sayAway(err error) {
 	}
 }
 
-// printTails prints the next outcomes of each feed, up to left of them where there is a limit, and says how many these are. The first feed waits for one.
+// printTails prints the next outcomes of each feed, up to left if there is a limit, and returns how many. Only
+// the first feed waits for one.
 func (p *program) printTails(ctx context.Context, tails []*tail, f *outcomesFlags, wait time.Duration, left *int) (printed int, err error) {
 	for i, t := range tails {
 		q := remote.OutcomesOf{Limit: outcomesAtATime}
 		if f.limit > 0 {
 			q.Limit = min(q.Limit, *left)
 		}
-		if i == 0 && wait > 0 { // the others have so long, too
+		if i == 0 && wait > 0 { // the others have the same time
 			q.Wait = wait.String()
 		}
 		n, err := p.printOutcomes(ctx, t, q, f)
@@ -163,7 +165,7 @@ func (p *program) printTails(ctx context.Context, tails []*tail, f *outcomesFlag
 	return printed, nil
 }
 
-// printOutcomes prints the next outcomes of a feed, up to so many, and acknowledges them where that is asked for.
+// printOutcomes prints the next outcomes of a feed, up to a limit, and acknowledges them if requested.
 func (p *program) printOutcomes(ctx context.Context, t *tail, q remote.OutcomesOf, f *outcomesFlags) (n int, err error) {
 	q.Gateway, q.After, q.Reader = t.gateway, t.after, t.reader
 	_, err = remote.Outcomes.Do(ctx, t.at, q, remote.Out[feed.Outcome]{Line: func(o feed.Outcome) error {

@@ -65,19 +65,19 @@ nothing left to copy, or when either was away for 30 s (exit code 5).`,
 	return cmd
 }
 
-// copyPatience is how long --once waits for Redis or what it copies to.
+// copyPatience is how long --once waits for Redis or the destination.
 const copyPatience = 30 * time.Second
 
-// copied is what "outcomes copy" did.
+// copied is the result of "outcomes copy".
 type copied struct {
-	Copied   int64        `json:"copied"` // outcomes, by this run
+	Copied   int64        `json:"copied"` // outcomes copied by this run
 	Gateways []copiedLane `json:"gateways"`
 }
 
 type copiedLane struct {
 	Gateway string `json:"gateway"`
 	Copied  int64  `json:"copied"`
-	Cursor  string `json:"cursor"` // up to which they are there; empty: there was none yet
+	Cursor  string `json:"cursor"` // up to which outcomes are copied; empty: none yet
 }
 
 func (p *program) copyOutcomes(ctx context.Context, f *copyFlags) error {
@@ -108,7 +108,7 @@ func (p *program) copyOutcomes(ctx context.Context, f *copyFlags) error {
 	}
 	err = handoff.New(handoff.Config{Reader: f.reader, Sink: sink, Page: page, Once: f.once, Patience: copyPatience, Say: say}, lanes).Run(ctx)
 	if !f.once && ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = nil // that is how it ends
+		err = nil // the normal way to stop
 	}
 	if code := job.CodeOf(err); err != nil && (code == job.CodeUsage || code == job.CodeNotFound) {
 		return err
@@ -116,7 +116,7 @@ func (p *program) copyOutcomes(ctx context.Context, f *copyFlags) error {
 	return errors.Join(err, p.reportCopied(lanes))
 }
 
-// sinkOf returns where the outcomes go, and how many at a time.
+// sinkOf returns the destination, and how many outcomes to copy at once.
 func (p *program) sinkOf(f *copyFlags) (sink handoff.Sink, page int, closeSink func(), err error) {
 	to, err := config.FlagSecret("--to", f.to)
 	if err != nil {
@@ -142,7 +142,7 @@ func (p *program) sinkOf(f *copyFlags) (sink handoff.Sink, page int, closeSink f
 	return table, f.rows, func() { db.Close(context.Background()) }, err
 }
 
-// sentAtATime is how many outcomes are read for webhooks at a time: those are acknowledged together.
+// sentAtATime is how many outcomes are read for webhooks at once; they are acknowledged together.
 const sentAtATime = 200
 
 // receiver returns the sender of webhooks.
@@ -170,7 +170,7 @@ func (p *program) receiver(address string, f *copyFlags) (handoff.Sink, int, fun
 	return sender, sentAtATime, func() {}, err
 }
 
-// lanesOf returns the feeds that are meant.
+// lanesOf returns the selected feeds.
 func lanesOf(ctx context.Context, d *desk.Desk, f *copyFlags) (lanes []*handoff.Lane, err error) {
 	of := d.Gateways
 	if len(f.gateways) == 0 {

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// parkFlags is the command line of park as typed.
+// parkFlags are the flags of park.
 type parkFlags struct {
 	gateways []string
 	why      string
@@ -64,7 +64,7 @@ func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
 	return p.writePark(d, decision)
 }
 
-// parkText says what job it is, and what becomes of it.
+// parkText describes the job and what becomes of it.
 func parkText(d desk.ParkDeed) string {
 	is, worth := "is", job.MoneyText(d.Amount, d.NoAmount)
 	if d.Done {
@@ -89,7 +89,7 @@ func (p *program) writePark(d desk.ParkDeed, decision cli.Decision) error {
 	return p.tellDone(line, decision)
 }
 
-// tellDone says what an act came to: line, if it was done or would be.
+// tellDone prints line if the act was done or would be.
 func (p *program) tellDone(line string, decision cli.Decision) error {
 	if decision == cli.Declined {
 		line = "nothing was changed"

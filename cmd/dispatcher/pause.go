@@ -53,7 +53,8 @@ func (p *program) steer(ctx context.Context, names []string, why string, op *rem
 	})
 }
 
-// inOrder returns the gateways of these names, or all, in the order of the file, each once. It is an error if the file does not have one.
+// inOrder returns the gateways with these names, or all, in configured order, each once. It returns an error if
+// one is not configured.
 func inOrder(ctx context.Context, d remote.Desk, names []string) ([]string, error) {
 	v, err := remote.Named.Ask(ctx, d, remote.At{Gateways: names})
 	return v.Gateways, err

@@ -88,7 +88,7 @@ On SIGINT or SIGTERM it writes its stats to standard output and stops.
 	return cmd
 }
 
-// provide answers until ctx ends. It returns nil then: to be stopped is how it ends.
+// provide serves until ctx ends. It then returns nil, because that is the normal way to stop.
 func (p *program) provide(ctx context.Context, listen string, behaviour provider.Config, like likeness) error {
 	if behaviour.Service < 0 || behaviour.DeclineEvery < 0 || behaviour.FailEvery < 0 {
 		return cli.Usage("give 0 or more", "--service, --decline-every and --fail-every can't be negative")

@@ -6,7 +6,7 @@ import (
 	"spillway/internal/provider"
 )
 
-// limitFlag is a repeatable --limit: the first one given replaces the default.
+// limitFlag is a repeatable --limit: the first one replaces the default.
 type limitFlag struct {
 	limits *[]provider.Limit
 	given  bool
@@ -20,7 +20,7 @@ func (l *limitFlag) String() string {
 	return limitsText(*l.limits)
 }
 
-// Set adds one limit, or takes them all away.
+// Set adds one limit, or removes all.
 func (l *limitFlag) Set(text string) error {
 	if text == "none" {
 		*l.limits, l.given = nil, true
@@ -72,7 +72,7 @@ func (s *shareFlag) Set(text string) error {
 // Type names the value in the help.
 func (*shareFlag) Type() string { return "share" }
 
-// incidentFlag is the trouble that it begins with.
+// incidentFlag is the incident that the provider starts with.
 type incidentFlag provider.Incident
 
 // String shows the incident.

@@ -17,21 +17,21 @@ import (
 	"spillway/internal/provider"
 )
 
-// likeness is what is asked of the double of a real gateway.
+// likeness are the flags of a gateway double.
 type likeness struct {
 	gateway string
 	scale   float64
 	service time.Duration
-	token   time.Duration // how long tokens live; 0: as the table says
+	token   time.Duration // lifetime of tokens; 0: as in the table
 	client  string
-	lag     time.Duration // of searches and lists; 0: as the table says
+	lag     time.Duration // of searches and lists; 0: as in the table
 	fates   []string
 }
 
-// ofTheStrict are the flags that say what a double knows from its table.
+// ofTheStrict are flags that a double takes from its table instead.
 var ofTheStrict = []string{"limit", "limit-by", "decline", "decline-every", "fail-every", "fail", "hang", "save-500", "charge-500", "no-marks", "incident", "down", "no-keys", "amount", "currency"}
 
-// ofDoubles are the flags of doubles alone.
+// ofDoubles are flags that only doubles have.
 var ofDoubles = []string{"time-scale", "token-life", "token-client", "lookup-lag"}
 
 // likeHelp is the part of the help that lists the gateways and the fates.
@@ -49,7 +49,7 @@ func likeHelp() string {
 	return text
 }
 
-// columns writes words in lines of at most so many characters.
+// columns breaks words into lines of at most width characters.
 func columns(words []string, width int) string {
 	var text, line string
 	for _, w := range words {
@@ -61,7 +61,7 @@ func columns(words []string, width int) string {
 	return text + line + "\n"
 }
 
-// check refuses what is of one of the two providers and asked of the other.
+// check refuses flags of the other kind of provider.
 func (l likeness) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if l.gateway == "" {
@@ -83,7 +83,7 @@ func (l likeness) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// double makes the double that was asked for.
+// double returns the double requested.
 func (l likeness) double() (*double.Double, error) {
 	table, err := double.Load(l.gateway)
 	if err != nil {
@@ -104,7 +104,7 @@ func (l likeness) double() (*double.Double, error) {
 	return d, nil
 }
 
-// strictFates reads the fates of the strict provider.
+// strictFates parses the fates of the strict provider.
 func strictFates(texts []string) (fates []provider.Fate, err error) {
 	for _, text := range texts {
 		f, err := provider.ParseFate(text)
@@ -116,7 +116,7 @@ func strictFates(texts []string) (fates []provider.Fate, err error) {
 	return fates, nil
 }
 
-// playDouble answers until ctx ends.
+// playDouble serves until ctx ends.
 func (p *program) playDouble(ctx context.Context, ln net.Listener, d *double.Double) error {
 	if !p.Quiet {
 		fmt.Fprintf(p.Err, "the double of %s answers on http://%s; GET /_double/ledger and /_double/calls, POST /_double/fates, DELETE /_double/tokens; stop it with Ctrl-C\n",

@@ -21,7 +21,7 @@ import (
 	"spillway/internal/reconcile"
 )
 
-// reconcileFlags is the command line of reconcile as typed.
+// reconcileFlags are the flags of reconcile.
 type reconcileFlags struct {
 	cmd                         *cobra.Command
 	gateway, report             string
@@ -102,7 +102,7 @@ func reconcileCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// columnsOf reads --map.
+// columnsOf parses --map.
 func (f *reconcileFlags) columnsOf() (c reconcile.Columns, err error) {
 	to := map[string]*string{"id": &c.ID, "amount": &c.Amount, "currency": &c.Currency, "status": &c.Status, "reference": &c.Reference}
 	for _, key := range slices.Sorted(maps.Keys(f.columns)) {
@@ -132,7 +132,7 @@ func (f *reconcileFlags) options() (o reconcile.ReportOptions, err error) {
 	return o, f.checkResolve(o)
 }
 
-// checkResolve refuses to settle what the report can't make clear.
+// checkResolve refuses to settle what the report can't decide.
 func (f *reconcileFlags) checkResolve(o reconcile.ReportOptions) error {
 	switch {
 	case !f.resolve && (f.consent.Yes || f.by != "" || f.again):
@@ -147,7 +147,7 @@ func (f *reconcileFlags) checkResolve(o reconcile.ReportOptions) error {
 	return nil
 }
 
-// settling reads which jobs are expected in the report.
+// settling parses which jobs the report should contain.
 func (f *reconcileFlags) settling(now time.Time) (s desk.Settling, err error) {
 	for name, value := range map[string]string{"since": f.since, "until": f.until, "batch": f.batch} {
 		if value == "" && f.cmd.Flags().Changed(name) {
@@ -170,7 +170,7 @@ func (f *reconcileFlags) settling(now time.Time) (s desk.Settling, err error) {
 	return s, nil
 }
 
-// reconciling is one comparison under way.
+// reconciling is one comparison in progress.
 type reconciling struct {
 	p       *program
 	f       *reconcileFlags
@@ -178,7 +178,7 @@ type reconciling struct {
 	gateway *desk.Gateway
 	faults  cli.Faults
 	result  *reconcile.Result
-	settled *desk.Settled // of --resolve; nil without
+	settled *desk.Settled // result of --resolve; nil without it
 	dry     bool          // nothing was settled
 }
 
@@ -212,7 +212,7 @@ func (p *program) reconcile(ctx context.Context, f *reconcileFlags) error {
 	return cmp.Or(cut, r.differ())
 }
 
-// openOne opens a session with one gateway: the one that is named, or the only one of the configuration.
+// openOne opens a session with one gateway: the named one, or the only one configured.
 func (p *program) openOne(ctx context.Context, name string) (*session, *desk.Gateway, error) {
 	s, err := p.openAt(ctx, slices.DeleteFunc([]string{name}, func(n string) bool { return n == "" }))
 	if err != nil {
@@ -252,7 +252,7 @@ func (r *reconciling) compare(ctx context.Context, opt reconcile.ReportOptions, 
 	return err
 }
 
-// input is the report and its file, which is nil where standard input is none.
+// input returns the report and its file, which is nil if standard input is not one.
 func (r *reconciling) input() (io.Reader, *os.File, error) {
 	if r.f.report == "-" {
 		f, _ := r.p.In.(*os.File)
@@ -262,7 +262,7 @@ func (r *reconciling) input() (io.Reader, *os.File, error) {
 	return f, f, err
 }
 
-// resolve settles what the report makes clear, once somebody has agreed to it.
+// resolve settles what the report decides, after confirmation.
 func (r *reconciling) resolve(ctx context.Context) error {
 	name := r.f.report
 	if name == "-" {
@@ -306,7 +306,7 @@ func (r *reconciling) resolve(ctx context.Context) error {
 	return nil
 }
 
-// takenOut is what to type where a job was charged that would be called again.
+// takenOut returns the command that keeps a charged job from being called again.
 func takenOut(g config.Gateway, id string) string {
 	return "dispatcher pause -g " + g.Name + `; then look the job up, and take it out: dispatcher dlq discard --id ` + dispatch.ShellWord(id) + ` --why "charged already"`
 }

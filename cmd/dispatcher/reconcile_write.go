@@ -15,20 +15,20 @@ import (
 	"spillway/internal/reconcile"
 )
 
-// bad says of a line why it can't be used, unless that was said of many.
+// bad says why a line can't be used, up to a limit.
 func (r *reconciling) bad(line int, why error) {
 	if r.faults.Add(why.Error()) {
 		fmt.Fprintf(r.p.Say(), "line %d: %v\n", line, why)
 	}
 }
 
-// differing is the file of --differences. The nil *differing takes everything and keeps nothing.
+// differing is the file of --differences. A nil *differing drops everything.
 type differing struct {
 	out cli.Output
 	w   *bufio.Writer
 }
 
-// newDiffering makes the file. report is that of --report; nil where it is none.
+// newDiffering creates the file. report is the file of --report; nil if it is not a file.
 func newDiffering(path string, report *os.File) (*differing, error) {
 	if path == "" {
 		return nil, nil
@@ -72,7 +72,7 @@ type reconciled struct {
 	Resolve *resolved `json:"resolve,omitempty"`
 }
 
-// resolved is what --resolve came to.
+// resolved is the result of --resolve.
 type resolved struct {
 	desk.Settled
 	DryRun bool `json:"dry_run"`
@@ -96,7 +96,7 @@ func (r *reconciling) write() error {
 	return r.told()
 }
 
-// warn says, also with -q, which jobs were charged and will be called again.
+// warn lists, even with -q, the jobs that were charged and will be called again.
 func (r *reconciling) warn() {
 	sum := r.result.GoesOn
 	if sum.Jobs == 0 {
@@ -110,7 +110,7 @@ func (r *reconciling) warn() {
 		job.Totals{Jobs: sum.Jobs, Amount: sum.Reported}, r.gateway.Name, named, takenOut(r.gateway.Gateway, r.result.GoOn[0]))
 }
 
-// kindWords is what people call what a comparison came to.
+// kindWords names the result of a comparison for people.
 func kindWords(k reconcile.Kind) string {
 	switch k {
 	case reconcile.ChargedNotDone:
@@ -153,7 +153,7 @@ func (r *reconciling) table() error {
 	return nil
 }
 
-// told says what --resolve came to.
+// told reports the result of --resolve.
 func (r *reconciling) told() error {
 	if _, err := fmt.Fprintln(r.p.Tell(), settledText(*r.settled, r.dry)); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
@@ -167,7 +167,7 @@ func (r *reconciling) told() error {
 	return nil
 }
 
-// settledText says what was settled, or would be.
+// settledText says what was or would be settled.
 func settledText(s desk.Settled, dry bool) string {
 	is := func(jobs int64) string {
 		switch {
@@ -194,7 +194,7 @@ func settledText(s desk.Settled, dry bool) string {
 	return strings.Join(parts, "\n")
 }
 
-// differ is nil where the report and the records agree.
+// differ returns an error, or nil if the report and the records agree.
 func (r *reconciling) differ() error {
 	differ, bad := r.result.Differ(), r.result.Bad
 	var parts []string

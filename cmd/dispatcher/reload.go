@@ -21,7 +21,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// inForce is the configuration that a running dispatcher works with.
+// inForce is the configuration currently used by a running dispatcher.
 type inForce struct{ atomic.Pointer[config.Config] }
 
 func newInForce(cfg *config.Config) *inForce {
@@ -30,7 +30,7 @@ func newInForce(cfg *config.Config) *inForce {
 	return f
 }
 
-// door is the way in as the configuration in force has it.
+// door is the door for the current configuration.
 type door struct{ atomic.Pointer[admission.Door] }
 
 func newDoor(d *admission.Door) *door {
@@ -44,7 +44,7 @@ func (d *door) Admit(ctx context.Context, gateway string, jobs []job.Job, mode a
 	return d.Load().Admit(ctx, gateway, jobs, mode)
 }
 
-// reloader reads the file again on SIGHUP, and hands it to all that work with it.
+// reloader reads the file again on SIGHUP, and passes it on.
 //
 //	SIGHUP → load, check → dispatcher (calls, limits) → door, API, console, gauges
 //	            └─ a fault: nothing is changed
@@ -70,7 +70,7 @@ func (r *reloader) run(ctx context.Context) {
 	}
 }
 
-// once takes the file over as it is now, or leaves everything as it was.
+// once applies the current file, or leaves everything unchanged.
 func (r *reloader) once(ctx context.Context) {
 	now, did, err := r.take(ctx)
 	r.meters.count(err == nil)
@@ -86,11 +86,11 @@ func (r *reloader) once(ctx context.Context) {
 	r.console.Use(did.Gateways)
 	r.gauges.Use(did.Gateways)
 	r.s.door.Store(dispatch.Door(r.s.db.Client, merged, apiPatience))
-	r.api.Use(offered(r.s.db.Client, merged)) // after the door, which must know what is offered
+	r.api.Use(offered(r.s.db.Client, merged)) // after the door, which must know the gateways offered
 	r.tell(ctx, now, did, kept)
 }
 
-// take reads the file, and has the dispatcher serve what it says.
+// take reads the file and applies it to the dispatcher.
 func (r *reloader) take(ctx context.Context) (now *config.Config, did dispatch.Reloaded, err error) {
 	if now, err = r.s.load(); err != nil {
 		return nil, did, err
@@ -106,7 +106,7 @@ func (r *reloader) take(ctx context.Context) (now *config.Config, did dispatch.R
 	return now, did, err
 }
 
-// tell says what a reload came to.
+// tell logs the result of a reload.
 func (r *reloader) tell(ctx context.Context, now *config.Config, did dispatch.Reloaded, kept []string) {
 	r.warn(ctx, did.Added, now.WaitReplicas)
 	said := []any{"file", now.File}
@@ -121,7 +121,7 @@ func (r *reloader) tell(ctx context.Context, now *config.Config, did dispatch.Re
 	r.s.log.Info("configuration reloaded", said...)
 }
 
-// warn says what a start would have said of gateways that are new.
+// warn logs for new gateways what a start would have logged.
 func (r *reloader) warn(ctx context.Context, added []config.Gateway, replicas int) {
 	if len(added) == 0 {
 		return
@@ -134,16 +134,17 @@ func (r *reloader) warn(ctx context.Context, added []config.Gateway, replicas in
 	}
 }
 
-// admits refuses a token that the address in use must not have.
+// admits refuses a token that the address in use does not allow.
 func (r *reloader) admits(now *config.Config) error {
 	at := r.s.at
 	if at.access = accessOf(now); at.text == "" || at.access.Open() {
-		return nil // nobody is let in by it, or the one in force stays
+		return nil // it opens no access, or the one in force stays
 	}
 	return at.guarded()
 }
 
-// merge returns the configuration that is in force when the served gateways are these, and what of the file isn't, in words.
+// merge returns the configuration in force after a reload with these served gateways, and describes what of the
+// file is not in force.
 func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, []string) {
 	merged, kept := *old, differences(*old, *now)
 	merged.Encryption, merged.CookieSecure, merged.SecretFiles = now.Encryption, now.CookieSecure, now.SecretFiles
@@ -166,14 +167,14 @@ func merge(old, now *config.Config, serving []config.Gateway) (*config.Config, [
 	return &merged, kept
 }
 
-// differences names the settings outside of gateways that differ.
+// differences names the differing settings outside of gateways.
 func differences(old, now config.Config) []string {
 	var names []string
 	a, b := reflect.ValueOf(old), reflect.ValueOf(now)
 	for i := range a.NumField() {
 		field := a.Type().Field(i).Name
 		switch field {
-		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "Tokens", "OIDC", "CookieSecure", "SecretFiles", "DedupeScope": // taken over, or named by merge
+		case "File", "Gateways", "ListenWritten", "RedisAt", "Encryption", "Token", "TokenPrevious", "Tokens", "OIDC", "CookieSecure", "SecretFiles", "DedupeScope": // applied, or named by merge
 			continue
 		}
 		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
@@ -198,7 +199,7 @@ func key(field string) string {
 	return b.String()
 }
 
-// reloadMetrics count the reloads.
+// reloadMetrics count reloads.
 type reloadMetrics struct {
 	total    *prometheus.CounterVec
 	last     prometheus.Gauge

@@ -20,14 +20,15 @@ const name = "dispatcher"
 const long = `Dispatcher takes jobs from their queues and calls each payment gateway at its leak rate: never above
 it in any rolling window, never idle below it. Jobs that can't be called now are parked with a reason, and replayed.`
 
-// program is what every command has: the common flags and the streams.
+// program is shared by every command: the common flags and the streams.
 type program struct {
 	cli.Common
 	cli.Streams
-	payloads bool // the command shows payloads: it needs the keys that seal them
-	// server is the address of a dispatcher that does what operators ask for; empty: it is done here, at the Redis of the configuration.
+	payloads bool // the command shows payloads: it needs the encryption keys
+	// server is the address of a dispatcher that carries out operations; empty: they are carried out here,
+	// using the configuration's Redis.
 	server, tokenFile string
-	warned            bool // that the token of --server can be read on the way
+	warned            bool // that the token of --server can be read in transit
 }
 
 func newCommand(s cli.Streams) *cobra.Command {
@@ -44,7 +45,7 @@ func newCommand(s cli.Streams) *cobra.Command {
 	return root
 }
 
-// session is an open Redis with the configuration that named it, and the desk of the gateways that are meant.
+// session is an open Redis connection with its configuration, and the desk of the selected gateways.
 type session struct {
 	cfg  *config.Config
 	db   *redisdb.DB
@@ -64,10 +65,10 @@ func (p *program) load(secrets bool) (*config.Config, error) {
 	return cfg, nil
 }
 
-// openWait is how long a command that looks at Redis waits for its first answer.
+// openWait is how long a command waits for Redis's first reply.
 const openWait = 5 * time.Second
 
-// open loads the configuration and connects to its Redis, for commands that look at what others keep there.
+// open loads the configuration and connects to its Redis.
 func (p *program) open(ctx context.Context) (*session, error) {
 	cfg, err := p.loadShared()
 	if err != nil {
@@ -83,7 +84,7 @@ func (p *program) open(ctx context.Context) (*session, error) {
 	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways).Of(db.Client, cfg.Names())}, nil
 }
 
-// loadShared reads the configuration, and refuses one whose Redis nobody else can see.
+// loadShared reads the configuration, and refuses one whose Redis no other process can reach.
 func (p *program) loadShared() (*config.Config, error) {
 	cfg, err := p.load(false)
 	if err == nil && cfg.Redis == redisdb.Embedded {
@@ -93,10 +94,10 @@ func (p *program) loadShared() (*config.Config, error) {
 	return cfg, err
 }
 
-// close gives the connection back. What was asked has been answered by then.
+// close closes the connection. Everything requested has been answered by then.
 func (s *session) close() { _ = s.db.Close() }
 
-// openAt opens a session for the gateways of these names, or all, which come in the order of the file.
+// openAt opens a session for the gateways with these names, or all, in configured order.
 func (p *program) openAt(ctx context.Context, names []string) (*session, error) {
 	s, err := p.open(ctx)
 	if err != nil {
@@ -112,7 +113,7 @@ func (p *program) openAt(ctx context.Context, names []string) (*session, error) 
 	return s, nil
 }
 
-// gatewaysFlag declares -g, which may be given more than once.
+// gatewaysFlag declares the repeatable flag -g.
 func gatewaysFlag(cmd *cobra.Command, names *[]string, usage string) {
 	cmd.Flags().StringArrayVarP(names, "gateway", "g", nil, usage)
 }

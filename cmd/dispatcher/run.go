@@ -39,10 +39,10 @@ type runFlags struct {
 	afterRestore bool
 }
 
-// startPatience is how long run waits for Redis at its start: a machine may bring both up together.
+// startPatience is how long run waits for Redis at its start: a machine may start both together.
 const startPatience = 30 * time.Second
 
-// tidyTime bounds what is left to do at the end when the calls under way have finished.
+// tidyTime bounds the cleanup after the calls in flight have finished.
 const tidyTime = 5 * time.Second
 
 func runCommand(p *program) *cobra.Command {
@@ -71,12 +71,12 @@ file.`,
 		Example: "  dispatcher run\n  dispatcher run -g stripe --listen 127.0.0.1:9401\n  dispatcher run --after-restore",
 		Args:    cobra.NoArgs,
 		Annotations: map[string]string{
-			cli.SecondSignalExit: "0", // nothing is lost: what was open is taken up by others
+			cli.SecondSignalExit: "0", // nothing is lost: other processes take over what was open
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := p.run(cmd.Context(), f, cmd.Flags().Changed("listen"))
 			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-				return nil // told to stop before it had begun, while it waited for Redis say
+				return nil // stopped before it had started, for example while it waited for Redis
 			}
 			return err
 		},
@@ -91,7 +91,7 @@ file.`,
 
 func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error {
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // from the start on: unheard, it would end the process
+	signal.Notify(hup, syscall.SIGHUP) // from the start: unhandled, the signal would end the process
 	defer signal.Stop(hup)
 	cfg, err := p.loadToServe()
 	if err != nil {
@@ -131,7 +131,8 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 	return p.serve(ctx, served{reloadable: again, file: newInForce(cfg), door: newDoor(dispatch.Door(db.Client, cfg, apiPatience)), db: db, gateways: serving, some: len(f.gateways) > 0, at: at, log: log, traces: traces, state: stateDir(db, log), afterRestore: f.afterRestore, sums: p.sums(f.logLevel)})
 }
 
-// loadToServe reads the configuration, and refuses what the embedded Redis can't run: its Lua takes no script as long as that of lanes.
+// loadToServe reads the configuration, and refuses what the embedded Redis can't run: its Lua does not accept
+// scripts as long as those for lanes.
 func (p *program) loadToServe() (*config.Config, error) {
 	cfg, err := p.load(true)
 	if err != nil || cfg.Redis != redisdb.Embedded {
@@ -150,16 +151,17 @@ type served struct {
 	door         *door
 	db           *redisdb.DB
 	gateways     []config.Gateway
-	some         bool // it serves the gateways that -g names
+	some         bool // it serves the gateways of -g
 	at           address
 	log          *slog.Logger
 	traces       *tracing.Tracer
-	state        string // directory; empty: nothing is kept on this machine
+	state        string // directory; empty: nothing is saved on this machine
 	afterRestore bool
 	sums         bool // the log is for a person
 }
 
-// stateDir returns where this machine keeps what it has seen of Redis's data. The embedded Redis is gone with the process.
+// stateDir returns where this machine saves what it has seen of Redis's data; empty for the embedded Redis,
+// which ends with the process.
 func stateDir(db *redisdb.DB, log *slog.Logger) string {
 	if db.Embedded {
 		return ""
@@ -171,15 +173,15 @@ func stateDir(db *redisdb.DB, log *slog.Logger) string {
 	return dir
 }
 
-// serve runs until ctx ends. It returns nil then: to be stopped is how run ends.
+// serve runs until ctx ends. It then returns nil, because that is the normal way to stop.
 //
-//	start: HTTP → workers        stop: taking jobs in → workers (calls under way finish) → HTTP → Redis
+//	start: HTTP → workers        stop: accepting jobs → workers (calls in flight finish) → HTTP → Redis
 func (p *program) serve(ctx context.Context, s served) error {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.db.Instrument(reg)
 	gauges := dispatch.NewGauges(s.db.Client, s.gateways)
-	all := prometheus.NewRegistry() // one: two that are gathered together are sorted and checked twice, which takes its time with thousands of gateways
+	all := prometheus.NewRegistry() // a single registry: gathering two means to sort and check twice, which is slow with thousands of gateways
 	all.MustRegister(reg, gauges)
 	w := &web{failed: make(chan error, 1)}
 	d, err := dispatch.New(dispatch.Params{DB: s.db, Gateways: s.gateways, Metrics: reg, Log: s.log, Traces: s.traces,
@@ -234,7 +236,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	return nil
 }
 
-// ready says whether Redis takes jobs, every gateway may be called, and this machine can call them.
+// ready returns a check that Redis accepts jobs, every gateway may be called, and this machine can call them.
 func (s served) ready(d *dispatch.Dispatcher) func(context.Context) error {
 	return func(ctx context.Context) error {
 		switch err := d.Ready(); {
@@ -250,12 +252,12 @@ func (s served) ready(d *dispatch.Dispatcher) func(context.Context) error {
 	}
 }
 
-// takesJobs says whether Redis answers and takes writes for the file's gateways.
+// takesJobs checks that Redis answers and accepts writes for the configured gateways.
 func (s served) takesJobs(ctx context.Context) error {
 	return dispatch.TakesJobs(ctx, s.db, s.file.Load().Names())
 }
 
-// greeted is how many gateways the log greets by name.
+// greeted is the most gateways that the log names at the start.
 const greeted = 20
 
 func (s served) greet(listen string) {
@@ -268,7 +270,7 @@ func (s served) greet(listen string) {
 	}
 }
 
-// longestCall bounds how long the calls under way may take to finish.
+// longestCall bounds how long the calls in flight may take.
 func longestCall(gateways []config.Gateway) time.Duration {
 	var most time.Duration
 	for _, g := range gateways {
@@ -277,12 +279,12 @@ func longestCall(gateways []config.Gateway) time.Duration {
 	return most + tidyTime
 }
 
-// inspect refuses a Redis that would lose jobs and says loudly what may.
+// inspect refuses a Redis that would lose jobs, and warns of one that may.
 func inspect(ctx context.Context, db *redisdb.DB, log *slog.Logger) error {
 	return report(ctx, log, func(ctx context.Context) ([]redisdb.Finding, error) { return dispatch.Inspect(ctx, db, startPatience) })
 }
 
-// report writes to the log what a look at Redis has found.
+// report logs what a check of Redis has found.
 func report(ctx context.Context, log *slog.Logger, look func(context.Context) ([]redisdb.Finding, error)) error {
 	findings, err := look(ctx)
 	for _, f := range findings {
@@ -295,7 +297,7 @@ func report(ctx context.Context, log *slog.Logger, look func(context.Context) ([
 	return err
 }
 
-// examiner looks for what will go wrong with the gateways that this process serves, from where it runs.
+// examiner returns the checks of the gateways that this process serves, from where it runs.
 func (s served) examiner() *doctor.Examiner {
 	return doctor.NewExaminer(func() doctor.Params {
 		cfg := s.file.Load()

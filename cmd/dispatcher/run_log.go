@@ -14,7 +14,8 @@ import (
 	"spillway/internal/worker"
 )
 
-// logger writes to standard error. Without a level a terminal gets a log for a person, and everything else all from info on.
+// logger logs to standard error. Without a level, a terminal gets a log for people, and anything else gets
+// everything from info on.
 func (p *program) logger(level, format string) *slog.Logger {
 	l := slog.LevelInfo
 	_ = l.UnmarshalText([]byte(level)) // "" is none
@@ -33,10 +34,10 @@ func (p *program) logger(level, format string) *slog.Logger {
 	return slog.New(handler)
 }
 
-// sums says that the log is for a person, whom a line for each attempt would keep from reading the others.
+// sums reports whether the log is for people, who would be distracted by a line for each attempt.
 func (p *program) sums(level string) bool { return level == "" && p.ErrTerminal }
 
-// forPerson leaves out the lines of single jobs and requests, unless they warn.
+// forPerson leaves out the lines of single jobs and requests, unless they are warnings.
 type forPerson struct{ slog.Handler }
 
 // Handle implements slog.Handler.
@@ -59,16 +60,16 @@ func ofOne(message string) bool {
 	return message == worker.LineAttempt || message == worker.LineParked || message == httpapi.LineRequest
 }
 
-// sumEvery is how often a person is told what the attempts came to.
+// sumEvery is how often attempts are summarized for people.
 const sumEvery = time.Minute
 
-// summary tells a person what the attempts of this process came to, in the place of a line for each.
+// summary logs a summary of this process's attempts for people, instead of a line for each.
 type summary struct {
 	worked prometheus.Gatherer
 	log    *slog.Logger
 }
 
-// run says so every minute, and in all when its context ends.
+// run logs the summary every minute, and a total when its context ends.
 func (s *summary) run(ctx context.Context) {
 	s.log.Info("attempts are summed up once a minute here; --log-level info shows each")
 	for said := (work{}); clock.Wait(ctx, sumEvery) == nil; {
@@ -92,7 +93,7 @@ func (w work) since(before work) work {
 	return work{w.calls - before.calls, w.done - before.done, w.parked - before.parked}
 }
 
-// workOf reads the worker's instruments. What can't be gathered is left out.
+// workOf reads the worker's metrics. Those that can't be gathered are left out.
 func workOf(from prometheus.Gatherer) (w work) {
 	families, _ := from.Gather()
 	for _, f := range families {

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// The environment of --server.
+// The environment variables for --server.
 const (
 	serverVariable    = "DISPATCHER_SERVER"
 	tokenVariable     = "DISPATCHER_TOKEN"
@@ -27,7 +27,7 @@ func (p *program) serverFlags(root *cobra.Command) {
 	f.StringVar(&p.tokenFile, "token-file", os.Getenv(tokenFileVariable), "`FILE` with the token of --server ($"+tokenFileVariable+")")
 }
 
-// at opens the desk: that of the dispatcher that --server names, or that of the configuration at its Redis.
+// at opens the desk: that of the dispatcher of --server, or a local one using the configuration's Redis.
 func (p *program) at(ctx context.Context) (remote.Desk, error) {
 	if p.server == "" {
 		s, err := p.open(ctx)
@@ -50,7 +50,7 @@ func (p *program) at(ctx context.Context) (remote.Desk, error) {
 	return there, err
 }
 
-// warnOfTheWay says once, also with -q, that anyone on the way to the dispatcher can read the token.
+// warnOfTheWay warns once, even with -q, that the token can be read in transit.
 func (p *program) warnOfTheWay(token string) {
 	u, err := url.Parse(p.server)
 	if err != nil || token == "" || u.Scheme != "http" || loopback(u.Hostname()) || p.warned {
@@ -60,7 +60,8 @@ func (p *program) warnOfTheWay(token string) {
 	fmt.Fprintf(p.Err, "warning: http://%s shows the token, and with it all that it allows, to anyone on the way; use https://\n", u.Host)
 }
 
-// token returns the token of --server; empty if none is named. It is never the value of a flag, which every user of the machine can see.
+// token returns the token of --server; empty if there is none. It is never given in a flag, because every user
+// of the machine can see flags.
 func (p *program) token() (string, error) {
 	if token := os.Getenv(tokenVariable); token != "" || p.tokenFile == "" {
 		return token, nil
@@ -76,7 +77,7 @@ func (p *program) token() (string, error) {
 	return token, nil
 }
 
-// stayLocal are the commands that have no operation of the API, and why.
+// stayLocal are the commands without an API operation, and why.
 var stayLocal = map[string]string{
 	"outcomes copy": "it writes into your own database, and takes the outcomes from outcomes",
 	"run":           "it is the dispatcher itself, and needs the file and Redis",
@@ -93,19 +94,19 @@ var stayLocal = map[string]string{
 	"man":           "it writes the manual pages of the program",
 }
 
-// takesServer says that a command without an operation goes by --server all the same.
+// takesServer reports whether a command without an operation supports --server all the same.
 func takesServer(command string) bool {
 	return command == "outcomes copy" || command == "login" || command == "logout"
 }
 
-// checkServer refuses --server for a command that can do nothing with it, before anything else is found wrong.
+// checkServer refuses --server for a command that does not support it, before anything else is checked.
 func (p *program) checkServer(cmd *cobra.Command, _ []string) error {
 	_, command, _ := strings.Cut(cmd.CommandPath(), " ")
 	why, local := stayLocal[command]
 	if !local || takesServer(command) || p.server == "" {
 		return nil
 	}
-	needsRedis := command == "run" || command == "reconcile" // the others have nothing to do with the environment
+	needsRedis := command == "run" || command == "reconcile" // the environment does not concern the others
 	if !needsRedis && !cmd.Flags().Changed("server") {
 		return nil
 	}
@@ -130,7 +131,7 @@ func (p *program) forAct(ctx context.Context, why, command string) (by remote.Ac
 	return by, to, err
 }
 
-// ask does an operation that has no lines, for gateways.
+// ask carries out an operation without lines, for gateways.
 func ask[Q, L, A any](ctx context.Context, p *program, op *remote.Op[Q, L, A], q Q) (a A, err error) {
 	d, err := p.at(ctx)
 	if err != nil {

@@ -45,7 +45,7 @@ func (p *program) status(ctx context.Context, names []string) error {
 	return damaged
 }
 
-// showStatus writes it; whole says that all could be looked at.
+// showStatus writes the status; whole says that all gateways could be read.
 func (p *program) showStatus(v remote.Standing, whole bool) error {
 	if p.JSON() {
 		return cli.WriteJSON(p.Out, v.Plain())
@@ -63,10 +63,10 @@ func (p *program) showStatus(v remote.Standing, whole bool) error {
 	return nil
 }
 
-// needsNamed is how many things that need a person status names. JSON has all.
+// needsNamed is the most needs that status lists. JSON has all.
 const needsNamed = 20
 
-// remarkNeeds says what needs a person, and what to type.
+// remarkNeeds lists what operators have to do.
 func (p *program) remarkNeeds(all []desk.Need) {
 	if len(all) == 0 {
 		p.remark("nothing needs a person")
@@ -82,7 +82,7 @@ func (p *program) remarkNeeds(all []desk.Need) {
 	}
 }
 
-// remarkParts says how the queues are divided that are: by lanes, routes and classes.
+// remarkParts says how queues are divided by lanes, routes and classes.
 func (p *program) remarkParts(rows []desk.Status) {
 	for _, r := range rows {
 		if text := r.PartsText(); text != "" {
@@ -91,12 +91,12 @@ func (p *program) remarkParts(rows []desk.Status) {
 	}
 }
 
-// remarkServed names the gateways that another file has: nobody has to do anything about them.
+// remarkServed names the gateways of other configurations: they need no action.
 func (p *program) remarkServed(all []desk.Unlisted) {
 	p.remarkUnlisted("", slices.DeleteFunc(slices.Clone(all), func(u desk.Unlisted) bool { return u.NeedsPerson() }))
 }
 
-// remarkHolds says whole, below a table on a terminal, what its cells have room to name only.
+// remarkHolds prints, below a table on a terminal, the texts that its cells abbreviate.
 func (p *program) remarkHolds(rows []desk.Status) {
 	if !p.OutTerminal {
 		return
@@ -108,7 +108,7 @@ func (p *program) remarkHolds(rows []desk.Status) {
 	}
 }
 
-// remarkPaused names a batch of each gateway at which jobs are parked because theirs is paused, and says what lets it go on.
+// remarkPaused names, for each gateway with jobs of a paused batch, one such batch and how to continue it.
 func (p *program) remarkPaused(v remote.Standing) {
 	for _, b := range v.Drawn.Paused {
 		i := slices.IndexFunc(v.Gateways, func(s desk.Status) bool { return s.Gateway == b.Gateway })
@@ -130,7 +130,7 @@ func (p *program) statusTable(rows []desk.Status) error {
 	return t.Flush()
 }
 
-// parkedText is how many dead letters there are, by reason.
+// parkedText returns the number of dead letters, by reason.
 func (p *program) parkedText(parked map[string]int64) string {
 	count := func(n int64) string { return strconv.FormatInt(n, 10) }
 	if p.OutTerminal {

@@ -11,7 +11,8 @@ import (
 	"spillway/internal/remote"
 )
 
-// steersman is who is at the keyboard. Where nobody knows, as in a container, the number has to do: a gateway must be paused all the same.
+// steersman returns who is at the keyboard, or the user id if the name is unknown, as in a container: pausing a
+// gateway must work all the same.
 func steersman() string {
 	who, err := cli.WhoAmI()
 	if err != nil {
@@ -20,12 +21,12 @@ func steersman() string {
 	return who
 }
 
-// steering is an act upon a gateway by who is at the keyboard.
+// steering returns an act on a gateway by who is at the keyboard.
 func steering(gateway, why string) remote.GatewayAct {
 	return remote.GatewayAct{Gateway: gateway, Actor: remote.ActorOf(desk.By{Who: steersman(), Why: why})}
 }
 
-// consentFlags adds the flags of an act that asks first.
+// consentFlags adds the flags of an act that asks for confirmation.
 func consentFlags(cmd *cobra.Command, c *cli.Consent) {
 	cmd.Flags().BoolVar(&c.Yes, "yes", false, "do it without asking")
 	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "say what would be done, and do nothing")

@@ -58,7 +58,7 @@ func (p *program) top(ctx context.Context, names []string) error {
 	return p.draw(ctx, src)
 }
 
-// draw shows the gateways until a key or a signal ends it. Looks under way end with it.
+// draw shows the gateways until a key or signal ends it. Reads in progress end with it.
 func (p *program) draw(ctx context.Context, src topGateways) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -76,7 +76,7 @@ func (p *program) draw(ctx context.Context, src topGateways) error {
 	return nil
 }
 
-// topEnvironment says NO_COLOR in the one way that the library hears: to a person any value is a yes.
+// topEnvironment sets NO_COLOR to the only form that the library accepts: for people any value means yes.
 func topEnvironment(env []string) []string {
 	for _, one := range env {
 		if value, ok := strings.CutPrefix(one, "NO_COLOR="); ok && value != "" {
@@ -86,13 +86,13 @@ func topEnvironment(env []string) []string {
 	return env
 }
 
-// topRow is one gateway at one look.
+// topRow is one gateway as read at one time.
 type topRow struct {
 	desk.Watched
-	largest *desk.Lanes // those with most jobs; nil where it has none, or its page is not shown
+	largest *desk.Lanes // the lanes with the most jobs; nil if it has none, or its page is not shown
 }
 
-// topSource looks at the gateways, here or at the dispatcher of --server. It connects when it is first asked.
+// topSource reads the gateways, here or at the dispatcher of --server. It connects on first use.
 type topSource struct {
 	p     *program
 	names []string
@@ -101,7 +101,7 @@ type topSource struct {
 	at remote.Desk
 }
 
-// topPatience bounds one look.
+// topPatience bounds one read.
 const topPatience = 3 * time.Second
 
 func (s *topSource) open(ctx context.Context) (remote.Desk, error) {
@@ -125,7 +125,7 @@ func (s *topSource) close() {
 	}
 }
 
-// topLanes is how many lanes the page of a gateway has.
+// topLanes is the most lanes on a gateway's page.
 const topLanes = 10
 
 func (s *topSource) look(ctx context.Context, page string) ([]topRow, error) {
@@ -175,7 +175,7 @@ func (s *topSource) act(ctx context.Context, what topAct, gateway string) error 
 	return err
 }
 
-// away reports whether an error may pass by itself.
+// away reports whether an error may resolve itself.
 func away(err error) bool {
 	return job.CodeOf(redisdb.Coded(err)) == job.CodeUnavailable || errors.Is(err, context.DeadlineExceeded)
 }

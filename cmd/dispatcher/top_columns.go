@@ -13,17 +13,18 @@ import (
 // topColumn is one column of top.
 type topColumn struct {
 	title string
-	need  int // 0 is needed most; the one with the highest number is cut first
+	need  int // 0 is most important; the column with the highest number is dropped first
 	right bool
 	text  func(topRow) string
-	has   func(topRow) bool // the column is there where a gateway has it; nil: always
+	has   func(topRow) bool // the column is shown if a gateway has it; nil: always
 }
 
 func count(of func(topRow) int64) func(topRow) string {
 	return func(r topRow) string { return job.CountText(of(r)) }
 }
 
-// topColumns are in the order of the screen. The first starts with room for the mark of the selected gateway, the last takes what is left.
+// topColumns are in screen order. The first starts with space for the mark of the selected gateway, the last
+// takes the remaining width.
 var topColumns = []topColumn{
 	{"  GATEWAY", 0, false, func(r topRow) string { return "  " + r.Gateway }, nil},
 	{"LIMITS", 10, false, func(r topRow) string { return r.LimitsText() }, nil},
@@ -42,12 +43,12 @@ var topColumns = []topColumn{
 	{"STATE", 1, false, func(r topRow) string { text, _ := r.state(); return text }, nil},
 }
 
-// there says that a column is shown for these gateways, where there is room for it.
+// there reports whether a column is shown for these gateways, space permitting.
 func (c topColumn) there(rows []topRow) bool { return c.has == nil || slices.ContainsFunc(rows, c.has) }
 
 func (r topRow) hasLanes() bool { return r.Lanes != nil }
 
-// lanes is how many lanes have jobs in the queue.
+// lanes returns how many lanes have jobs in the queue.
 func (r topRow) lanes() string {
 	if r.Lanes == nil {
 		return ""
@@ -57,13 +58,13 @@ func (r topRow) lanes() string {
 
 const (
 	topGap = "  "
-	// stateAtLeast is how much room the last column asks for before others are cut for it.
+	// stateAtLeast is the width that the last column gets before others are dropped.
 	stateAtLeast = 24
-	// nameAtMost is how much of a long name is shown where others would be cut for it.
+	// nameAtMost is the width to which a long name is cut before others are dropped.
 	nameAtMost = 26
 )
 
-// topFit returns the width of each column in cells, zero for one that is cut.
+// topFit returns the width of each column in cells, zero for a dropped one.
 func topFit(rows []topRow, width int) []int {
 	widths := make([]int, len(topColumns))
 	for i, c := range topColumns {
@@ -105,7 +106,7 @@ func topWidth(widths []int) int {
 	return sum
 }
 
-// topCells are the cells of one line that are shown, each as wide as its column.
+// topCells returns the shown cells of one line, each as wide as its column.
 func topCells(widths []int, cell func(topColumn) string) []string {
 	var parts []string
 	for i, c := range topColumns {

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// topEvery is the time between two looks.
+// topEvery is the time between two reads.
 const topEvery = time.Second
 
 // topAct is what a key does to a gateway.
@@ -20,7 +20,7 @@ const (
 	topResume topAct = "resume"
 )
 
-// topModel is what the screen shows. It changes by messages alone: keys, looks that have come back, and the clock.
+// topModel is the state of the screen. It changes only by messages: keys, finished reads, and the clock.
 //
 //	look ──→ topLooked ──→ a second later ──→ look      (one at a time, however slow Redis is)
 //	p, r ──→ the question ──y──→ act ──→ topActed
@@ -31,44 +31,44 @@ type topModel struct {
 	now           time.Time
 	rows          []topRow
 	selected      int
-	detail        bool // the parked jobs of the selected gateway instead of all gateways
+	detail        bool // shows the parked jobs of the selected gateway instead of all gateways
 
-	trouble error     // of the last look; nil if it was answered
-	since   time.Time // the first look of those that were not
-	fatal   error     // the first look failed in a way that does not pass
+	trouble error     // error of the last read; nil if it succeeded
+	since   time.Time // time of the first of the failing reads
+	fatal   error     // the first read failed with a permanent error
 
-	ask     topAct // the question that is open, if any
-	asked   string // the gateway it is about
-	acting  bool   // it was answered with yes, and that is under way
-	leaving bool   // the screen closes when it is done
-	said    string // what came of the last one
+	ask     topAct // the open question, if any
+	asked   string // its gateway
+	acting  bool   // it was answered with yes, and the act is in progress
+	leaving bool   // the screen closes when the act is done
+	said    string // result of the last act
 }
 
-// topGateways is what the screen looks at.
+// topGateways is the source of the screen's data.
 type topGateways interface {
-	// look returns the gateways, and of the one whose page is shown, if any, the lanes too.
+	// look returns the gateways, with the lanes of the one whose page is shown, if any.
 	look(ctx context.Context, page string) ([]topRow, error)
 	act(ctx context.Context, what topAct, gateway string) error
 }
 
-// topLooked is a look that came back.
+// topLooked is a finished read.
 type topLooked struct {
 	rows []topRow
 	err  error
 	at   time.Time
 }
 
-// topAgain says that it is time for the next look.
+// topAgain says that the next read is due.
 type topAgain time.Time
 
-// topActed is an action that came back.
+// topActed is a finished act.
 type topActed struct {
 	what    topAct
 	gateway string
 	err     error
 }
 
-// Init begins with a look.
+// Init starts the first read.
 func (m topModel) Init() tea.Cmd { return m.look() }
 
 func (m topModel) look() tea.Cmd {
@@ -82,7 +82,7 @@ func (m topModel) look() tea.Cmd {
 	}
 }
 
-// Update takes one message in.
+// Update handles one message.
 func (m topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -163,7 +163,7 @@ func (m topModel) key(key string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// leave ends the screen; what a person has just said yes to is done first, unless the key comes twice.
+// leave ends the screen. A confirmed act is finished first, unless the key is pressed twice.
 func (m topModel) leave() (tea.Model, tea.Cmd) {
 	if m.acting && !m.leaving {
 		m.leaving, m.said = true, "one moment …"
@@ -172,7 +172,7 @@ func (m topModel) leave() (tea.Model, tea.Cmd) {
 	return m, tea.Quit
 }
 
-// answered takes the answer to a question: only y is a yes.
+// answered handles the answer to a question: only y means yes.
 func (m topModel) answered(key string) (tea.Model, tea.Cmd) {
 	what, gateway := m.ask, m.asked
 	m.ask, m.asked, m.said = "", "", ""

@@ -16,7 +16,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// The terminal's own 16 colours, which a person has chosen to be readable; where there are none, they are left out.
+// The terminal's own 16 colours, which its user has chosen; without colours they are omitted.
 var (
 	topGood   = lipgloss.NewStyle().Foreground(lipgloss.Green)
 	topWarn   = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
@@ -29,7 +29,7 @@ const topKeys = "q quit  p pause  r resume  up/down choose  enter parked jobs an
 
 const topKeysDetail = "q quit  p pause  r resume  up/down choose  esc back"
 
-// View draws the screen: never more lines than the terminal has, none wider than it.
+// View draws the screen within the terminal's size.
 func (m topModel) View() tea.View {
 	v := tea.NewView(strings.Join(m.lines(), "\n"))
 	v.AltScreen = true
@@ -51,7 +51,7 @@ func (m topModel) lines() []string {
 	return all[:min(len(all), m.height)]
 }
 
-// missing names the columns that the terminal has no room for.
+// missing names the columns for which there is no room.
 func (m topModel) missing() string {
 	if m.detail || len(m.rows) == 0 {
 		return ""
@@ -98,7 +98,7 @@ func (m topModel) body(lines int) []string {
 	return m.table(lines)
 }
 
-// table is the header and as many gateways as there is room for, the selected one among them.
+// table returns the header and as many gateways as fit, including the selected one.
 func (m topModel) table(lines int) []string {
 	widths := topFit(m.rows, m.width)
 	shown := lines - 1
@@ -111,7 +111,7 @@ func (m topModel) table(lines int) []string {
 	return append(out, whole[:min(len(whole), lines-len(out))]...)
 }
 
-// whole is the selected gateway's name and state, where its row has no room for them.
+// whole returns the selected gateway's name and state, if its row abbreviates them.
 func (m topModel) whole(r topRow, widths []int) []string {
 	state, _ := r.state()
 	last := len(topColumns) - 1
@@ -125,7 +125,7 @@ func (m topModel) whole(r topRow, widths []int) []string {
 	return lines
 }
 
-// row marks the selected gateway with more than colour, and gives a colour to the state alone.
+// row marks the selected gateway not only by colour, and colours only the state.
 func (m topModel) row(widths []int, i int) string {
 	r := m.rows[i]
 	cells := topCells(widths, func(c topColumn) string { return c.text(r) })
@@ -145,7 +145,7 @@ func (m topModel) row(widths []int, i int) string {
 	return strings.Join(cells, topGap)
 }
 
-// parked is the selected gateway's parked jobs by reason, with their money.
+// parked returns the selected gateway's parked jobs by reason, with their money.
 func (m topModel) parked(r topRow) []string {
 	out := []string{topStrong.Render(m.cut(r.Gateway + ": parked jobs")), topFaint.Render(m.cut(fmt.Sprintf("%-16s %12s  %s", "REASON", "JOBS", "MONEY")))}
 	var all job.Totals
@@ -169,7 +169,7 @@ func (m topModel) parked(r topRow) []string {
 	return append(out, "", topFaint.Render(m.cut("see them with: dispatcher dlq list -g "+r.Gateway)))
 }
 
-// waiting is how the selected gateway's queue is divided, and its lanes with most jobs.
+// waiting returns how the selected gateway's queue is divided, and its lanes with the most jobs.
 func (m topModel) waiting(r topRow) (out []string) {
 	text := r.PartsText()
 	if text == "" {
@@ -192,7 +192,7 @@ func (m topModel) waiting(r topRow) (out []string) {
 	return out
 }
 
-// keptBack is until when a lane is not called, and why; empty where it may be.
+// keptBack says until when a lane is not called, and why; empty if it may be.
 func (m topModel) keptBack(l desk.LaneRow) string {
 	switch text := l.HoldText(); {
 	case text != "":
@@ -203,14 +203,15 @@ func (m topModel) keptBack(l desk.LaneRow) string {
 	return ""
 }
 
-// parkedAs is the jobs that are parked for one reason, with their money.
+// parkedAs returns the jobs parked for one reason, with their money.
 func (r topRow) parkedAs(reason job.Reason) job.Totals {
 	of := r.Money[reason]
 	of.Jobs = r.Parked[string(reason)]
 	return of
 }
 
-// sums are jobs and their money on one line, or where that is too long a line for each currency: no amount is cut.
+// sums returns jobs and their money on one line, or a line for each currency if that is too long: amounts are
+// never cut.
 func (m topModel) sums(name string, of job.Totals) []string {
 	head, money := fmt.Sprintf("%-16s %12s  ", name, job.CountText(of.Jobs)), of.Money()
 	if len(head)+len(money) <= m.width {
@@ -224,7 +225,7 @@ func (m topModel) sums(name string, of job.Totals) []string {
 	return lines
 }
 
-// state is whether the gateway is called, and if not, why.
+// state says whether the gateway is called and, if not, why.
 func (r topRow) state() (string, lipgloss.Style) {
 	h, held, left := r.Glance.Hold, r.HeldUntil != nil, ""
 	if held {
@@ -261,10 +262,10 @@ func (r topRow) eta() string {
 	return etaText(r.ETASeconds)
 }
 
-// bars rise in eighths.
+// bars are bars of growing height, in eighths.
 var bars = []rune(" ▁▂▃▄▅▆▇█")
 
-// sparkline draws the calls of the last two minutes; a full bar is the limit, and one call is seen.
+// sparkline draws the calls of the last two minutes. A full bar is the limit, and a single call is visible.
 func (r topRow) sparkline() string {
 	most := math.Inf(1)
 	for _, l := range r.Glance.Limits {
@@ -280,7 +281,8 @@ func (r topRow) sparkline() string {
 
 func (m topModel) cut(text string) string { return topCut(text, m.width) }
 
-// topPlain is a text in one line. Answers of gateways are in it, and none of them steers the terminal.
+// topPlain returns a text in one line without control characters: gateways' answers must not control the
+// terminal.
 func topPlain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -290,7 +292,7 @@ func topPlain(text string) string {
 	}, text)
 }
 
-// topCut is a text in one line and at most so many cells.
+// topCut returns a text in one line of at most so many cells.
 func topCut(text string, cells int) string {
 	plain := topPlain(text)
 	if lipgloss.Width(plain) <= cells {

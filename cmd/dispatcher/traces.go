@@ -8,7 +8,8 @@ import (
 	"spillway/internal/tracing"
 )
 
-// traces opens the traces that the environment asks for, for a command that takes jobs in. Close them.
+// traces opens the tracing that the environment configures, for a command that admits jobs. The caller must
+// close it.
 func (p *program) traces(ctx context.Context) (*tracing.Tracer, error) {
 	return tracing.Open(ctx, "spillway-dispatcher", os.Getenv, slog.New(slog.NewTextHandler(p.Err, nil)))
 }

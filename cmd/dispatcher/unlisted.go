@@ -9,14 +9,14 @@ import (
 	"spillway/internal/remote"
 )
 
-// remarkUnlisted says which they are, and what to do.
+// remarkUnlisted lists them, and what to do.
 func (p *program) remarkUnlisted(before string, all []desk.Unlisted) {
 	for _, u := range all {
 		p.remark("%s%s\nhint: %s", before, u.Text(), u.Hint())
 	}
 }
 
-// atAll is at for a list of the gateways of these names, or of all: it says of all what the list leaves out.
+// atAll is at for a list of the gateways with these names, or of all: for all, it says what the list omits.
 func (p *program) atAll(ctx context.Context, names []string) (remote.Desk, error) {
 	d, err := p.at(ctx)
 	if err != nil {
@@ -29,7 +29,7 @@ func (p *program) atAll(ctx context.Context, names []string) (remote.Desk, error
 	return d, nil
 }
 
-// leftOut says what a list over all gateways of the file does not have: jobs of gateways that the file has no more.
+// leftOut says what a list over all configured gateways lacks: jobs of gateways that are no longer configured.
 func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) error {
 	if p.Quiet || len(names) > 0 {
 		return nil
@@ -39,10 +39,10 @@ func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) er
 	return err
 }
 
-// unlistedEvery is how often a running dispatcher looks for gateways with jobs that its file does not have.
+// unlistedEvery is how often a running dispatcher looks for gateways with jobs that are not configured.
 const unlistedEvery = time.Hour
 
-// nameUnlisted names them in the log, and keeps the gateways that are served in the register: it may have been lost with what a Redis forgot.
+// nameUnlisted logs them, and registers the served gateways again, because Redis may have lost the register.
 func (s served) nameUnlisted(ctx context.Context) {
 	serving, err := s.choose(s.file.Load())
 	if err != nil {

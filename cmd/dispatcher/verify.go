@@ -64,10 +64,10 @@ Exit code 1 if there is a violation, and 3 if there is none but some lines were 
 	return cmd
 }
 
-// gatewayFile is a file with a gateway before it.
+// gatewayFile matches a file name with a gateway's name before it.
 var gatewayFile = regexp.MustCompile(`^([a-z0-9][a-z0-9_-]*)=(.+)$`)
 
-// opened are files that are open.
+// opened are open files.
 type opened []io.Closer
 
 func (o *opened) input(name, flag string) (in verify.Input, err error) {
@@ -89,7 +89,7 @@ func (o *opened) close() {
 	}
 }
 
-// params reads the flags, and opens the files.
+// params parses the flags, and opens the files.
 func (f *verifyFlags) params(files *opened) (v verify.Params, err error) {
 	switch {
 	case len(f.logs) == 0:
@@ -164,7 +164,7 @@ func (p *program) verify(ctx context.Context, f *verifyFlags) error {
 	return errors.Join(err, verified(result))
 }
 
-// verified is the verdict as an error; nil where nothing is wrong.
+// verified returns the verdict as an error; nil if nothing is wrong.
 func verified(r *verify.Result) error {
 	unread := r.Counts[verify.Unreadable]
 	switch n := r.Violations(); {
