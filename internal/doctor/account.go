@@ -11,10 +11,10 @@ import (
 	"spillway/internal/job"
 )
 
-// sensitive is the name of a header that says who calls.
+// sensitive matches header names that identify the caller.
 var sensitive = regexp.MustCompile(`(?i)auth|key|token|secret|account|merchant`)
 
-// lintNewKey names rules that ask for another key where there is none.
+// lintNewKey warns of rules that ask for the next key where there are no keys.
 func lintNewKey(g config.Gateway) []Check {
 	asks := slices.ContainsFunc(g.Answers.Rules, func(r config.Rule) bool { return r.Then == string(job.VerdictNewKey) })
 	if g.Request.Key.Any() || !asks {
@@ -24,7 +24,8 @@ func lintNewKey(g config.Gateway) []Check {
 		"a rule says then: new_key, and the gateway has no idempotency keys: there is no key to take another one of, so the job is parked as refused")}
 }
 
-// sharedAccounts warns of gateways with the same address and the same credentials while ids are known to each gateway alone: a file sent to both is charged twice.
+// sharedAccounts warns of gateways with the same address and credentials while ids are unique only within a
+// gateway: a file sent to both is charged twice.
 func (x *examination) sharedAccounts() {
 	if x.p.Config.DedupeScope == config.DedupeAll {
 		return
@@ -59,7 +60,7 @@ func named3(names []string) string {
 	return text
 }
 
-// account is the same text for gateways that call one account of one gateway; empty where nothing says whose account it is.
+// account returns a text that is equal for gateways that use the same account; empty if unknown.
 func account(g config.Gateway) string {
 	var whose []string
 	for _, name := range slices.Sorted(maps.Keys(g.Request.Headers)) {

@@ -1,15 +1,17 @@
 package doctor
 
-// fewAlike is up to how many checks that are alike each stands for itself.
+// fewAlike is the number of similar checks that are shown individually.
 const fewAlike = 3
 
-// Shown is a check for people, and how many others of that name and level at other gateways are left out behind it.
+// Shown is a check for people, with the number of other checks of the same name and level, at other gateways,
+// that are omitted after it.
 type Shown struct {
 	Check
 	More int
 }
 
-// Few leaves the first three of the checks of each name and level at gateways, so that thousands of gateways do not hide what is wrong with one. The order stays.
+// Few keeps the first three checks of each name and level at gateways, so that the checks of thousands of
+// gateways do not hide one gateway's. The order stays.
 func Few(checks []Check) []Shown {
 	type kind struct {
 		name  string

@@ -7,7 +7,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// lintApproval says where the approval of a second person is not what it looks like.
+// lintApproval warns of approvals that are not effective.
 func (x *examination) lintApproval(g config.Gateway) (found []Check) {
 	if len(g.Approval.BatchOver) == 0 && !g.Approval.OfActs() {
 		return nil

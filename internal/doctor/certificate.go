@@ -12,7 +12,7 @@ import (
 	"spillway/internal/config"
 )
 
-// trust returns what a gateway's calls connect with.
+// trust returns the TLS configuration of a gateway's calls.
 func (x *examination) trust(g config.Gateway) (*tls.Config, error) {
 	t := g.Request.TLS
 	if t.CAFile != "" && t.CA == "" || t.CertFile != "" && t.Cert == "" {
@@ -31,7 +31,8 @@ func (x *examination) trust(g config.Gateway) (*tls.Config, error) {
 	return conf, err
 }
 
-// watchAsked has the handshake note whether the gateway asked for a certificate, and answer as a call would.
+// watchAsked makes the handshake record whether the gateway requested a certificate, and answer as a call
+// would.
 func watchAsked(conf *tls.Config) *atomic.Bool {
 	asked := &atomic.Bool{}
 	own := conf.Certificates
@@ -47,13 +48,14 @@ func watchAsked(conf *tls.Config) *atomic.Bool {
 	return asked
 }
 
-// refused says that the other end broke the handshake off.
+// refused reports whether the peer aborted the handshake.
 func refused(err error) bool {
 	alert, is := errors.AsType[*net.OpError](err)
 	return is && alert.Op == "remote error"
 }
 
-// verdictWithin is how long a gateway is waited for that may yet refuse our certificate: since TLS 1.3 it does so after our handshake.
+// verdictWithin is how long to wait for a gateway to refuse our certificate: since TLS 1.3 it does so after our
+// handshake.
 const verdictWithin = 500 * time.Millisecond
 
 func turnedAway(c *tls.Conn) bool {
@@ -71,7 +73,7 @@ func unwelcome(g config.Gateway, addr string) Check {
 		"%s does not accept the certificate in %s", addr, g.Request.TLS.CertFile)
 }
 
-// lintTLS looks at our own certificate and its key, which connections to a gateway show, or to Redis if gateway is empty.
+// lintTLS checks the client certificate and key for a gateway, or for Redis if gateway is empty.
 func (x *examination) lintTLS(gateway string, t config.TLS) (found []Check) {
 	const name = "certificate"
 	who, hint := "calls", "put a new one, with its key, in the place of the two files, and send SIGHUP to the dispatchers"

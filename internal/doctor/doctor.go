@@ -1,5 +1,5 @@
-// Package doctor looks for what will go wrong: in Redis, in the configuration, on the way to the gateways, and in what stands in the
-// books. It changes nothing, makes no call, and so never counts against a gateway's limit.
+// Package doctor checks for problems in Redis, in the configuration, on the way to the gateways, and in the
+// stored data. It changes nothing and makes no calls, so it never counts against a gateway's limit.
 package doctor
 
 import (
@@ -22,58 +22,59 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Level says how much a check's result matters.
+// Level is the severity of a check's result.
 type Level string
 
 // The levels.
 const (
 	OK   Level = "ok"
-	Warn Level = "warn" // it works, and something is unwise or waits for a person
-	Fail Level = "fail" // jobs are lost, or not called, or can be
+	Warn Level = "warn" // it works, but something is unwise or needs an operator
+	Fail Level = "fail" // jobs are lost, or not called, or may be
 )
 
-// Check is the result of one check. It holds no secret and no payload.
+// Check is the result of one check. It contains no secret and no payload.
 type Check struct {
-	// Name is what was looked at, such as eviction or admission.
+	// Name is what was checked, such as eviction or admission.
 	Name string `json:"check"`
-	// Gateway is the gateway it is about; empty for Redis and for the file as a whole.
+	// Gateway is the gateway concerned; empty for Redis and for the file as a whole.
 	Gateway string `json:"gateway,omitempty"`
 	Level   Level  `json:"level"`
 	// Message says what was found.
 	Message string `json:"message"`
-	// Hint says what to do; empty only when the level is OK.
+	// Hint says what to do; empty only if the level is OK.
 	Hint string `json:"hint,omitempty"`
 }
 
-// Params is what there is to look at.
+// Params say what to check.
 type Params struct {
-	// Config is the configuration; secrets may be missing in it.
+	// Config is the configuration; secrets may be missing.
 	Config *config.Config
-	// Unset is what is wrong with the gateways' secrets; nil if all are there.
+	// Unset is what is wrong with the gateways' secrets; nil if all are set.
 	Unset error
-	// Gateways are those that are looked at.
+	// Gateways are the gateways to check.
 	Gateways []config.Gateway
-	// DB is an open Redis to look at. Nil: that of the configuration is opened.
+	// DB is an open Redis. Nil: the configuration's is opened.
 	DB *redisdb.DB
-	// RedisWait is how long to wait for Redis's first answer. Zero means one try.
+	// RedisWait is how long to wait for Redis's first reply. Zero means one try.
 	RedisWait time.Duration
 	// ReachWithin bounds the connection to one gateway. Zero means 5 s.
 	ReachWithin time.Duration
 	// Now is the local clock. nil means the system's.
 	Now func() time.Time
-	// TLS is what to trust on the way to a gateway. nil means the system's roots.
+	// TLS is the TLS configuration for gateways. nil means the system's roots.
 	TLS *tls.Config
 }
 
-// Report is the results of all checks, in the order in which they were made. Its JSON is docs/cli-json.md's doctor.
+// Report is the results of all checks, in the order in which they were made. docs/cli-json.md documents its
+// JSON.
 type Report struct {
 	// OK says that no check failed.
 	OK bool `json:"ok"`
-	// Failed and Warned are how many checks came to Fail and to Warn.
+	// Failed and Warned are the numbers of Fail and Warn results.
 	Failed int     `json:"failed"`
 	Warned int     `json:"warned"`
 	Checks []Check `json:"checks"`
-	// Away is why Redis could not be looked at; nil if it could. All other checks were made nevertheless.
+	// Away is why Redis could not be checked; nil if it could. All other checks were made all the same.
 	Away error `json:"-"`
 }
 
@@ -90,7 +91,7 @@ func Run(ctx context.Context, p Params) (Report, error) {
 	x.token()
 	x.secretFiles()
 	x.sharedAccounts()
-	ways := x.reachAll(ctx) // while Redis is looked at
+	ways := x.reachAll(ctx) // concurrently with Redis
 	x.redis(ctx)
 	for _, g := range p.Gateways {
 		way := <-ways[g.Name]
@@ -101,7 +102,7 @@ func Run(ctx context.Context, p Params) (Report, error) {
 	return x.Report, ctx.Err()
 }
 
-// token looks at the tokens' lengths.
+// token checks the tokens' lengths.
 func (x *examination) token() {
 	for key, token := range map[string]config.Secret{"token": x.p.Config.Token, "token_previous": x.p.Config.TokenPrevious} {
 		if n := len(token.Reveal()); n > 0 && n < config.LeastToken {
@@ -114,7 +115,7 @@ func (x *examination) token() {
 type examination struct {
 	Report
 	p Params
-	// latency is the time that calls take, as the books know it, by gateway; nothing where they don't.
+	// latency is the duration of calls, from the records, by gateway; missing if unknown.
 	latency map[string]time.Duration
 }
 
@@ -144,7 +145,7 @@ func fail(name, gateway, hint, format string, args ...any) Check {
 	return Check{Name: name, Gateway: gateway, Level: Fail, Hint: hint, Message: fmt.Sprintf(format, args...)}
 }
 
-// secrets looks whether run would find the gateways' variables.
+// secrets checks that run would find the gateways' variables.
 func (x *examination) secrets() {
 	if x.p.Unset == nil {
 		x.add(ok("secrets", "", "every variable that the gateways need is set"))
@@ -159,7 +160,7 @@ func (x *examination) secrets() {
 	}
 }
 
-// secretFiles names the files with secrets that any user of this machine may read.
+// secretFiles names the secret files that any user of this machine can read.
 func (x *examination) secretFiles() {
 	for _, file := range x.p.Config.SecretFiles {
 		if open(file) {
@@ -168,13 +169,13 @@ func (x *examination) secretFiles() {
 	}
 }
 
-// open says that everybody may read a file.
+// open reports whether everyone can read a file.
 func open(file string) bool {
 	info, err := os.Stat(file)
 	return err == nil && info.Mode().Perm()&0o004 != 0
 }
 
-// wayToRedis says what protects Redis from others, where it is beyond this machine.
+// wayToRedis checks the protection of a Redis on another machine.
 func (x *examination) wayToRedis() {
 	way, err := redisdb.WayTo(x.p.Config.Redis.Reveal())
 	if err != nil || way.Socket || !slices.ContainsFunc(way.Hosts, func(host string) bool { return !loopback(host) }) {
@@ -190,7 +191,8 @@ func (x *examination) wayToRedis() {
 	}
 }
 
-// redis looks at Redis, and at what stands in the books there. That it is away is not a reason to leave the rest undone.
+// redis checks Redis and the data stored there. If it is unreachable, the remaining checks are made all the
+// same.
 func (x *examination) redis(ctx context.Context) {
 	if x.p.Config.Redis == redisdb.Embedded {
 		x.add(warn("redis", "", "use a Redis of its own for jobs that must not be lost",
@@ -229,13 +231,13 @@ func (x *examination) examine(ctx context.Context, db *redisdb.DB) error {
 			return errs[i]
 		}
 	}
-	if len(x.p.Gateways) < len(x.p.Config.Gateways) { // others were not asked for
+	if len(x.p.Gateways) < len(x.p.Config.Gateways) { // others were not requested
 		return nil
 	}
 	return x.unlisted(ctx, db)
 }
 
-// unlisted names the gateways with jobs that the file does not have.
+// unlisted warns of gateways with jobs that are not configured.
 func (x *examination) unlisted(ctx context.Context, db *redisdb.DB) error {
 	all, err := desk.UnlistedOf(ctx, db.Client, x.p.Config.Names())
 	for _, u := range all {

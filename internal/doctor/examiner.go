@@ -8,13 +8,13 @@ import (
 	"spillway/internal/job"
 )
 
-// Examined is a report, and when it was made.
+// Examined is a report and its time.
 type Examined struct {
 	At time.Time `json:"at"`
 	Report
 }
 
-// Findings is the checks of that level, in their order.
+// Findings returns the checks of a level, in order.
 func (e Examined) Findings(level Level) (all []Check) {
 	for _, c := range e.Checks {
 		if c.Level == level {
@@ -24,26 +24,27 @@ func (e Examined) Findings(level Level) (all []Check) {
 	return all
 }
 
-// Examiner makes reports for all who ask, one at a time and only once in a while: however many ask, gateways and Redis see little of it.
-// Safe for concurrent use.
+// Examiner makes reports for several callers, one at a time and not too often, so that many callers cause
+// little load on gateways and Redis. It is safe for concurrent use.
 type Examiner struct {
 	params func() Params
 	mu     sync.Mutex
 	last   *Examined
-	under  chan struct{} // closed when the examination under way is over; nil: none is
+	under  chan struct{} // closed when the running examination is over; nil: none
 }
 
-// NewExaminer returns one that looks at what params returns at that time.
+// NewExaminer returns an Examiner that calls params for each examination.
 func NewExaminer(params func() Params) *Examiner { return &Examiner{params: params} }
 
 const (
-	// fresh is how long a report is as good as a new one.
+	// fresh is how long a report is reused.
 	fresh = time.Minute
-	// examineWithin bounds one examination: of thousands of gateways, some of which don't answer.
+	// examineWithin bounds one examination: there may be thousands of gateways, some of which don't answer.
 	examineWithin = 2 * time.Minute
 )
 
-// Last returns the last report, and nil if there is none. Where that is old it begins another one, and waits for it until ctx ends: then it returns what there is.
+// Last returns the last report, or nil if there is none. If it is old, Last starts an examination and waits for
+// it until ctx ends.
 func (x *Examiner) Last(ctx context.Context) *Examined {
 	x.mu.Lock()
 	if x.last != nil && time.Since(x.last.At) < fresh {
@@ -65,7 +66,7 @@ func (x *Examiner) Last(ctx context.Context) *Examined {
 	return x.last
 }
 
-// Report is Last for a program: an error with the code unavailable says that there is none yet.
+// Report is Last for a program: an error with code unavailable says that there is no report yet.
 func (x *Examiner) Report(ctx context.Context) (Examined, error) {
 	if last := x.Last(ctx); last != nil {
 		return *last, nil

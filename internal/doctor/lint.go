@@ -16,17 +16,19 @@ import (
 )
 
 const (
-	// burstMost is how long a burst of admission may keep the gateway busy before it counts as far above the leak rate.
+	// burstMost is how long a burst of admission may keep the gateway busy before it counts as far above the
+	// leak rate.
 	burstMost = 10 * time.Minute
-	// timeoutMost is a time-out beyond which a dead worker's job waits very long, and a stop too.
+	// timeoutMost is a timeout beyond which a dead worker's job waits very long, and a stop, too.
 	timeoutMost = 90 * time.Second
-	// timeoutLeast is a time-out that cuts off calls that a gateway would have answered.
+	// timeoutLeast is a timeout below which a gateway's answers may be cut off.
 	timeoutLeast = time.Second
-	// commonCall is what a payment call may well take, where nothing better is known.
+	// commonCall is a plausible duration of a payment call, if nothing better is known.
 	commonCall = 500 * time.Millisecond
 )
 
-// lint says what of a gateway's configuration is allowed and unwise. connect is how long a connection took; zero if there was none.
+// lint warns of settings that are valid but unwise. connect is how long a connection took; zero if there was
+// none.
 func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	var found []Check
 	for _, rule := range []func(config.Gateway) []Check{lintAdmission, lintJitter, lintTimes, lintKeys, lintHold, lintTokenURL, lintPack} {
@@ -45,7 +47,8 @@ func (x *examination) lint(g config.Gateway, connect time.Duration) {
 	}
 }
 
-// lintWays looks at each way in which the gateway is called. What is unwise in the gateway's own keys is said once.
+// lintWays checks each way in which the gateway is called. Problems of the gateway's own keys are reported
+// once.
 func lintWays(g config.Gateway) (found []Check) {
 	for name, as := range g.Ways() {
 		for _, rule := range []func(config.Gateway) []Check{lintLookup, lintAnswers, lintNewKey, lintURL, lintHeaders} {
@@ -62,7 +65,7 @@ func lintWays(g config.Gateway) (found []Check) {
 	return found
 }
 
-// holdMost is how long one answer may well stop a gateway.
+// holdMost is the longest reasonable pause that one answer can ask for.
 const holdMost = time.Hour
 
 func lintHold(g config.Gateway) []Check {
@@ -122,7 +125,7 @@ func lintTimes(g config.Gateway) (found []Check) {
 
 func lintKeys(g config.Gateway) []Check {
 	const name = "idempotency"
-	asks := g.Own().Lookup.For(false) != nil // then the gateway says what became of such a call
+	asks := g.Own().Lookup.For(false) != nil // then look-ups tell the outcome of such a call
 	switch {
 	case !g.Request.Key.Any() && !asks:
 		return []Check{warn(name, g.Name, "if the gateway can be asked what became of a payment, write lookup; if it does have idempotency keys, name its header in request.idempotency_header",
@@ -138,7 +141,7 @@ func lintKeys(g config.Gateway) []Check {
 	return nil
 }
 
-// lintLookup warns of a not_done that any error could say.
+// lintLookup warns of a not_done that any error would match.
 func lintLookup(g config.Gateway) []Check {
 	for _, accepted := range []bool{false, true} {
 		q := g.Lookup.For(accepted)
@@ -155,7 +158,8 @@ func lintLookup(g config.Gateway) []Check {
 	return nil
 }
 
-// lintAnswers names a gateway of which the file says nothing but that a 2xx is a payment: many decline with one, too.
+// lintAnswers warns if nothing is configured but that a 2xx is a payment: many gateways decline with a 2xx,
+// too.
 func lintAnswers(g config.Gateway) []Check {
 	if a := g.Answers; a.Profile != config.ProfileDefault || len(a.Rules) > 0 || len(a.DoneNeeds) > 0 {
 		return nil
@@ -185,10 +189,10 @@ func lintURL(g config.Gateway) (found []Check) {
 	return found
 }
 
-// almost is what somebody may have taken for a placeholder.
+// almost matches what may have been meant as a placeholder.
 var almost = regexp.MustCompile(`\{[A-Za-z_][A-Za-z0-9_.]*\}`)
 
-// lintHeaders names headers with a word in braces, which goes out as it stands.
+// lintHeaders warns of headers with a word in braces, which is sent literally.
 func lintHeaders(g config.Gateway) (found []Check) {
 	for _, name := range slices.Sorted(maps.Keys(g.Request.Headers)) {
 		if almost.MatchString(g.Request.Headers[name].Reveal()) {
@@ -221,7 +225,7 @@ func loopback(hostport string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
 }
 
-// lintFlight compares the cap of calls under way with what the rate needs: as many as start while one lasts.
+// lintFlight compares the cap on calls in flight with what the rate needs: as many as start during one call.
 func (x *examination) lintFlight(g config.Gateway, connect time.Duration) []Check {
 	most := g.Leak.MaxInFlight
 	if most == 0 {
@@ -242,7 +246,7 @@ func (x *examination) lintFlight(g config.Gateway, connect time.Duration) []Chec
 		"%d calls at once reach %s only while each takes no more than %s; %s %s (and may take %s)", most, perSecond(leak), short(enough), how, short(lasts), job.FormatDuration(g.Request.Timeout))}
 }
 
-// rate is the most that limits allow in the long run, in calls a second.
+// rate returns the long-run rate of limits, in calls a second.
 func rate(limits []job.Limit) float64 {
 	least := math.Inf(1)
 	for _, l := range limits {
@@ -251,7 +255,7 @@ func rate(limits []job.Limit) float64 {
 	return least
 }
 
-// largest is the largest number of calls that a limit names: a burst of as much is never far above.
+// largest returns the largest number of calls in a limit: a burst of that size is never far above.
 func largest(limits []job.Limit) (n int64) {
 	for _, l := range limits {
 		n = max(n, l.N)
@@ -259,7 +263,7 @@ func largest(limits []job.Limit) (n int64) {
 	return n
 }
 
-// perSecond writes a rate for a person, in the unit in which it is a number of some size.
+// perSecond formats a rate for people, in a unit that gives a number of reasonable size.
 func perSecond(r float64) string {
 	switch {
 	case r >= 1:

@@ -13,10 +13,11 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// unreadLong is how long an outcome may wait for a reader until a person is told.
+// unreadLong is how long an outcome may wait for a reader before that is reported.
 const unreadLong = 15 * time.Minute
 
-// outcomes looks at the readers of the outcome feed, and for a feed of which the file knows nothing: what this file's programs do is not told there.
+// outcomes checks the readers of the outcome feed, and for a feed that is not configured, to which these
+// programs do not write.
 func (x *examination) outcomes(ctx context.Context, c redis.UniversalClient, g config.Gateway, v dispatch.Glance) error {
 	if v.Outcomes == nil {
 		n, err := c.Exists(ctx, redisdb.NewKeys(g.Name).Feed()).Result()

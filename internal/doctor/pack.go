@@ -12,10 +12,11 @@ import (
 	"spillway/internal/packs"
 )
 
-// packAge is how old what was read of a gateway may be: providers change what they document.
+// packAge is how old the information in a pack may be: providers change their documentation.
 const packAge = 180 * 24 * time.Hour
 
-// lintPack says where the configuration of a gateway contradicts its pack, and what of it nobody has verified.
+// lintPack reports where a gateway's configuration contradicts its pack, and which values of the pack are
+// unverified.
 func lintPack(g config.Gateway) (found []Check) {
 	if g.Pack == "" {
 		return nil
@@ -45,7 +46,7 @@ func lintPack(g config.Gateway) (found []Check) {
 	return found
 }
 
-// lifetimeOver compares how long keys are trusted with how long the gateway says that it keeps them.
+// lifetimeOver compares the configured key lifetime with the one that the gateway publishes.
 func lifetimeOver(g config.Gateway, p packs.Pack) (c Check, bad bool) {
 	published, ok := config.PackLifetime(p)
 	switch trusted := g.Request.KeyLifetime; {
@@ -61,7 +62,7 @@ func lifetimeOver(g config.Gateway, p packs.Pack) (c Check, bad bool) {
 	return c, false
 }
 
-// unverified returns those values of the pack that no source was found for and that hold in the gateway: what the configuration says itself is its own.
+// unverified returns the pack's values without a source that are in force at the gateway.
 func unverified(g config.Gateway, p packs.Pack) []string {
 	return slices.DeleteFunc(slices.Clone(p.Unverified), func(path string) bool {
 		event, rule := strings.CutPrefix(path, "answers.rules.")
@@ -82,7 +83,7 @@ func unverified(g config.Gateway, p packs.Pack) []string {
 	})
 }
 
-// packLimits are the limits that the pack itself has; none where it leaves them to the configuration.
+// packLimits returns the pack's own limits; nil if it leaves them to the configuration.
 func packLimits(p packs.Pack) (all []job.Limit) {
 	leak, _ := p.Gateway["leak"].(map[string]any)
 	texts, _ := leak["limits"].([]any)

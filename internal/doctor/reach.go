@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// reachAtOnce is how many gateways are connected to at once.
+	// reachAtOnce is how many gateways are connected to concurrently.
 	reachAtOnce = 16
-	// certificateSoon is how long before its end a certificate is worth a word.
+	// certificateSoon is how long before its expiry a certificate is reported.
 	certificateSoon = 14 * 24 * time.Hour
 )
 
@@ -29,7 +29,7 @@ type way struct {
 	took   time.Duration
 }
 
-// reachAll connects to every gateway, and sends nothing but the TLS handshake: a call would count.
+// reachAll connects to every gateway, and sends only the TLS handshake: a call would count.
 func (x *examination) reachAll(ctx context.Context) map[string]chan way {
 	ways := map[string]chan way{}
 	turn := make(chan struct{}, reachAtOnce)
@@ -44,7 +44,7 @@ func (x *examination) reachAll(ctx context.Context) map[string]chan way {
 				one := x.reach(ctx, g, to)
 				found.checks, found.took = append(found.checks, one.checks...), max(found.took, one.took)
 			}
-			if o := g.Request.OAuth2; o.On { // no token is asked for: some gateways end the one before by that
+			if o := g.Request.OAuth2; o.On { // no token is requested: some gateways invalidate the previous one then
 				found.checks = append(found.checks, x.reach(ctx, g, target{o.TokenURL.Reveal(), "request.oauth2.token_url"}).checks...)
 			}
 			to <- found
@@ -53,7 +53,7 @@ func (x *examination) reachAll(ctx context.Context) map[string]chan way {
 	return ways
 }
 
-// targets are the addresses that a gateway is called at, each once.
+// targets returns the addresses at which a gateway is called, each once.
 func targets(g config.Gateway) (all []target) {
 	for name, as := range g.Ways() {
 		to := target{as.Request.URL.Reveal(), "request.url"}
@@ -68,7 +68,7 @@ func targets(g config.Gateway) (all []target) {
 	return all
 }
 
-// target is an address that a gateway's calls need, and the key that names it.
+// target is an address that a gateway's calls need, and its configuration key.
 type target struct{ url, field string }
 
 func (x *examination) reach(ctx context.Context, g config.Gateway, to target) way {
@@ -106,7 +106,7 @@ func (x *examination) reach(ctx context.Context, g config.Gateway, to target) wa
 	return x.handshake(ctx, g, conn, conf, end{addr, host, to.field}, began)
 }
 
-// address returns where it is.
+// address returns the network address.
 func (t target) address() (addr, host string, secure bool, err error) {
 	what := t.field[strings.LastIndexByte(t.field, '.')+1:]
 	if t.url == "" {
@@ -115,7 +115,7 @@ func (t target) address() (addr, host string, secure bool, err error) {
 	rest, secure := strings.CutPrefix(t.url, "https://")
 	rest = strings.TrimPrefix(rest, "http://")
 	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		rest = rest[:i] // what stands behind may hold {id}, which is not a URL yet
+		rest = rest[:i] // the rest may contain {id}, which is not a URL yet
 	}
 	u, parseErr := url.Parse("//" + bare(rest))
 	if parseErr != nil || u.Hostname() == "" {
@@ -128,7 +128,7 @@ func (t target) address() (addr, host string, secure bool, err error) {
 	return net.JoinHostPort(u.Hostname(), port), u.Hostname(), secure, nil
 }
 
-// hop is the first machine on the way to a gateway, and the key that names it.
+// hop is the first machine on the way to a gateway, and its configuration key.
 type hop struct{ addr, field string }
 
 func (h hop) undialled(gateway string, err error) Check {
@@ -143,7 +143,7 @@ func (h hop) undialled(gateway string, err error) Check {
 	return fail(name, gateway, "check host and port in "+field+"; its jobs wait until it answers, and none is lost", "%s can't be reached: %v", addr, root(err))
 }
 
-// root is the innermost error: what the system said.
+// root returns the innermost error: what the system said.
 func root(err error) error {
 	for {
 		inner := errors.Unwrap(err)
@@ -154,7 +154,7 @@ func root(err error) error {
 	}
 }
 
-// end is who must show a certificate: its address and its name, and the key that names it.
+// end is a TLS server: its address and name, and its configuration key.
 type end struct{ addr, host, field string }
 
 func (x *examination) handshake(ctx context.Context, g config.Gateway, conn net.Conn, conf *tls.Config, at end, began time.Time) way {

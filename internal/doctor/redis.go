@@ -13,17 +13,18 @@ import (
 )
 
 const (
-	// jobBytes is what a queued job of some hundred bytes takes in Redis: its record, its task and its place in the queue.
+	// jobBytes is the memory that a queued job of some hundred bytes takes in Redis: record, task and place in
+	// the queue.
 	jobBytes = 1024
-	// skewMost is how far Redis's clock may be off the local one.
+	// skewMost is the largest acceptable difference between Redis's clock and the local one.
 	skewMost = time.Second
-	// stall is a time for one PING that says that Redis stood still.
+	// stall is a duration of a PING that means that Redis stood still.
 	stall = time.Second
-	// fewJobs is a headroom that a producer fills in a moment.
+	// fewJobs is room that a producer fills in a moment.
 	fewJobs = 10_000
 )
 
-// servers looks at each primary.
+// servers checks each primary.
 func (x *examination) servers(ctx context.Context, db *redisdb.DB) error {
 	all, err := db.Health(ctx, x.p.Now)
 	if err != nil {
@@ -47,7 +48,7 @@ func (x *examination) servers(ctx context.Context, db *redisdb.DB) error {
 	return nil
 }
 
-// found turns the findings of one subject into checks; without any, all is well with it.
+// found turns the findings of one subject into checks; without any, it passes.
 func (x *examination) found(name, of string, found []redisdb.Finding, well string) {
 	if len(found) == 0 {
 		x.add(ok(name, "", "%s: %s", of, well))
@@ -61,7 +62,7 @@ func (x *examination) found(name, of string, found []redisdb.Finding, well strin
 	}
 }
 
-// named puts a server's name before a message about it, where there are several servers.
+// named puts a server's name before a message, if there are several servers.
 func named(of, message string) string {
 	if of == "Redis" {
 		return message
@@ -119,7 +120,7 @@ func (x *examination) replicas(of string, h redisdb.Health) {
 	}
 }
 
-// keyless warns of calls without a key on a server that may forget them.
+// keyless warns of calls without a key with a server that may lose them.
 func (x *examination) keyless(of string, h redisdb.Health) {
 	for _, g := range x.p.Gateways {
 		if f := dispatch.Keyless([]config.Gateway{g}, h, x.p.Config.WaitReplicas); f != nil {
@@ -140,10 +141,10 @@ func (x *examination) clock(of string, h redisdb.Health) {
 	}
 	x.add(warn("clock", "", "run a time service (chrony, systemd-timesyncd) on both machines",
 		"%s's clock is %s %s this machine's: at, expires and --since are meant by the one and judged by the other",
-		of, off.Round(100*time.Millisecond), where)) // it is measured over a network: more digits would say nothing
+		of, off.Round(100*time.Millisecond), where)) // measured over a network: more digits would be meaningless
 }
 
-// delay compares the time of an answer with the horizon: slots are asked for no further ahead than that.
+// delay compares the response time with the horizon: slots are requested no further ahead than that.
 func (x *examination) delay(of string, h redisdb.Health) {
 	const name = "latency"
 	text := fmt.Sprintf("%s answers in %s (median), %s (worst of %d)", of, short(h.Median), short(h.Worst), 20)
@@ -160,7 +161,7 @@ func (x *examination) delay(of string, h redisdb.Health) {
 	}
 }
 
-// tightest is the shortest horizon of the gateways', min(100 ms, W/2), and whose it is.
+// tightest returns the shortest horizon of the gateways, min(100 ms, W/2), and the gateway that has it.
 func tightest(all []config.Gateway) (horizon time.Duration, gateway string) {
 	horizon = 100 * time.Millisecond
 	for _, g := range all {
@@ -173,10 +174,10 @@ func tightest(all []config.Gateway) (horizon time.Duration, gateway string) {
 	return horizon, gateway
 }
 
-// size writes bytes for a person.
+// size formats a number of bytes.
 func size(n int64) string { return units.BytesSize(float64(n)) }
 
-// short rounds a time to what a person wants of it.
+// short rounds a time for display.
 func short(d time.Duration) time.Duration {
 	if d > 10*time.Millisecond {
 		return d.Round(time.Millisecond)

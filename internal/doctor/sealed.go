@@ -12,10 +12,10 @@ import (
 	"spillway/internal/job"
 )
 
-// mostOpened is how many payloads are opened for a look: each may have a megabyte.
+// mostOpened is how many payloads are opened as a sample: each may be a megabyte.
 const mostOpened = 20
 
-// sealed looks whether the payloads of a few jobs that are to be called can be opened with the keys that there are.
+// sealed checks that the payloads of a few waiting jobs can be opened with the configured keys.
 func (x *examination) sealed(ctx context.Context, c redis.UniversalClient, g config.Gateway, records []job.Record) error {
 	books := dispatch.Books(c, g)
 	looked, shut := 0, map[string]int{}

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// stuckFor is how long every call of a job must have met 429 to be told of.
+	// stuckFor is how long every call of a job must have met 429 before that is reported.
 	stuckFor = time.Hour
-	// sampled is how many jobs of each kind are looked at.
+	// sampled is how many jobs of each kind are read.
 	sampled = 200
 )
 
-// standing looks at what a gateway's books say that a person should know.
+// standing checks a gateway's stored state.
 func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
 	sign, err := incarnation.Look(ctx, c, g.Name)
 	if err != nil {
@@ -38,7 +38,7 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	if redisdb.Newer(sign.Format) {
 		e, _ := errors.AsType[*job.Error](redisdb.NewerError(g.Name, sign.Format))
 		x.add(fail("format", g.Name, e.Hint, "%s", e.Message))
-		return nil // what else is there is not understood here
+		return nil // the rest can't be interpreted here
 	}
 	doubt := sign.Doubt
 	if doubt != "" {
@@ -75,7 +75,7 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	return nil
 }
 
-// trail says whether the trail is what its chain says.
+// trail verifies the audit trail by its chain.
 func (x *examination) trail(ctx context.Context, c redis.UniversalClient, g config.Gateway) error {
 	v, err := desk.New(c, []config.Gateway{g}).Gateways[0].VerifyTrail(ctx)
 	if err == nil && !v.OK {
@@ -126,7 +126,7 @@ func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
 	}
 }
 
-// pending looks at what keeps pending jobs from settling themselves.
+// pending checks what keeps pending jobs from being settled.
 func (x *examination) pending(g config.Gateway, v dispatch.Glance) {
 	if v.Pending > 0 && !g.Asked() {
 		x.add(warn("no_lookup", g.Name, "put lookup back into the file; or look them up when a dispatcher has parked them as unknown_outcome, which it does within a minute",
@@ -138,7 +138,7 @@ func (x *examination) pending(g config.Gateway, v dispatch.Glance) {
 	}
 }
 
-// live says that the file is not what holds.
+// live warns if the configured limits are not in force.
 func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 	now, file := fmt.Sprint(v.Limits), fmt.Sprint(g.Leak.Limits)
 	if now == file {
@@ -152,7 +152,7 @@ func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 	}
 }
 
-// served says that jobs wait and nobody is there to call.
+// served warns if jobs wait and no dispatcher serves the gateway.
 func (x *examination) served(ctx context.Context, c redis.UniversalClient, g config.Gateway, v dispatch.Glance) error {
 	last, serves, err := dispatch.LastServed(ctx, c, g.Name)
 	if err != nil || serves || v.Queued+v.Retrying+v.Scheduled+v.InFlight+v.Pending == 0 {
@@ -166,7 +166,8 @@ func (x *examination) served(ctx context.Context, c redis.UniversalClient, g con
 	return nil
 }
 
-// jobs looks at a few of those that were called and are not finished: how long calls take, and whether some only ever meet 429.
+// jobs samples jobs that were called and are not finished: how long calls take, and whether some only ever meet
+// 429.
 func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g config.Gateway, now time.Time) error {
 	records, err := sample(ctx, c, g)
 	if err != nil {
@@ -198,7 +199,7 @@ func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g confi
 	return nil
 }
 
-// onlyTooMany says that all calls which a job is known to have had met 429, the first of them more than an hour ago.
+// onlyTooMany reports whether all known calls of a job met 429, the first of them more than an hour ago.
 func onlyTooMany(r job.Record, now time.Time) bool {
 	if r.State != job.Queued && r.State != job.Retrying && r.State != job.InFlight || len(r.Calls()) < 2 {
 		return false
@@ -211,8 +212,8 @@ func onlyTooMany(r job.Record, now time.Time) bool {
 		!slices.ContainsFunc(r.Calls(), func(c job.Call) bool { return c.Status != http.StatusTooManyRequests })
 }
 
-// sample reads some records: of the head of the queue, of jobs that wait out a back-off, of calls under way, and of whatever one step of
-// a scan comes by.
+// sample reads some records: from the head of the queue, of jobs in a back-off, of calls in flight, and what
+// one step of a scan finds.
 func sample(ctx context.Context, c redis.UniversalClient, g config.Gateway) ([]job.Record, error) {
 	k := redisdb.NewKeys(g.Name)
 	ids := map[string]bool{}

@@ -11,7 +11,7 @@ type budget struct {
 	used atomic.Int64
 }
 
-// take takes n bytes, if there are so many left.
+// take reserves n bytes, if that many are left.
 func (b *budget) take(n int64) bool {
 	if b.used.Add(n) > b.most {
 		b.used.Add(-n)
@@ -23,15 +23,18 @@ func (b *budget) take(n int64) bool {
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
 const (
-	// bodiesMost is how much all requests may hold of bodies under way, in bytes as they come. In memory a job takes two to three times as much.
+	// bodiesMost is the most bytes of request bodies in progress over all requests, as received. In memory a
+	// job takes two to three times as much.
 	bodiesMost = 48 << 20
-	// heldMost bounds what counts of one request: a chunk of many jobs and the line behind it. What is longer is skipped, not held.
+	// heldMost bounds what counts for one request: a chunk of many jobs and the line after it. A longer line is
+	// skipped, not held.
 	heldMost = 4 << 20
-	// manyLeast is what a POST of many jobs holds beside its jobs.
+	// manyLeast is what a POST of many jobs holds besides its jobs.
 	manyLeast = spoolMemory
 )
 
-// held reads a body and counts what the request holds of it. A body that there is no memory for ends with the problem of that.
+// held reads a body and counts what the request holds of it. If there is no memory for the body, reading ends
+// with that problem.
 type held struct {
 	r   io.Reader
 	of  *budget
@@ -51,7 +54,7 @@ func (h *held) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hand returns what is held, for somebody else to give back.
+// hand returns the number of bytes held, which the caller must release.
 func (h *held) hand() int64 {
 	n := h.got
 	h.got = 0

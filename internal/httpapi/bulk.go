@@ -15,18 +15,18 @@ import (
 	"spillway/internal/producer"
 )
 
-// chunk is lines of a body in their order, the jobs of which go through the door together.
+// chunk is consecutive lines of a body, whose jobs are admitted together.
 type chunk struct {
 	lines []line
 	jobs  []job.Job
 	bytes int
-	held  int64 // of the budget of bodies, until it is answered
+	held  int64 // reserved from the budget of bodies until it is answered
 }
 
-// line is a job, or what is wrong with it.
+// line is a job, or the problem with it.
 type line struct {
 	number int
-	at     int // place in jobs; only where there is no problem
+	at     int // index in jobs; valid only without a problem
 	wrong  *problem
 }
 
@@ -34,7 +34,7 @@ func (c *chunk) full() bool {
 	return len(c.lines) >= admission.ChunkJobs || c.bytes >= admission.ChunkBytes
 }
 
-// bulk is a POST of many jobs under way.
+// bulk is a POST of many jobs in progress.
 //
 //	body → feeder ──chunks──→ handler → door
 //	                             └─ a line for each job → spool → writer → caller
@@ -45,14 +45,15 @@ type bulk struct {
 	rc    *http.ResponseController
 	order order
 	out   *spool
-	sent  chan struct{} // closed when all is written; nil until the answer begins
-	ended atomic.Bool   // the body has: from here on the caller has to read
-	no    *problem      // what every job hears from here on; nil: they go through the door
-	told  int           // the last line that was answered
-	rest  []byte        // lines of the answer that the spool had no room for
+	sent  chan struct{} // closed when everything is written; nil until the answer begins
+	ended atomic.Bool   // the body has ended: from now on the caller has to read
+	no    *problem      // the answer for all further jobs; nil: they are admitted
+	told  int           // the last line answered
+	rest  []byte        // lines of the answer for which the spool had no room
 }
 
-// many takes the jobs of a stream in, in their order and in chunks as enqueue does. The answer begins with that of the first chunk.
+// many admits the jobs of a stream, in order and in chunks, like enqueue. The answer begins after the first
+// chunk.
 func (a *API) many(w http.ResponseWriter, r *http.Request, o order) {
 	if !a.bodies.take(manyLeast) {
 		drain(w, r)
@@ -61,7 +62,7 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, o order) {
 	}
 	defer a.bodies.give(manyLeast)
 	b := &bulk{a: a, r: r, w: w, rc: http.NewResponseController(w), order: o, out: newSpool(&a.spools, a.times.unread)}
-	_ = b.rc.EnableFullDuplex() // without it no answer can begin before the body has ended
+	_ = b.rc.EnableFullDuplex() // without it, no answer can begin before the body has ended
 	defer b.out.drop()
 	err := b.flow()
 	p, refused := errors.AsType[*problem](err)
@@ -81,31 +82,33 @@ func (a *API) many(w http.ResponseWriter, r *http.Request, o order) {
 	}
 }
 
-// last puts a problem behind what waits, as the answer's last line.
+// last appends a problem to the answer, as its last line.
 func (b *bulk) last(p *problem) error {
 	text, err := json.Marshal(p)
 	b.rest = append(append(b.rest, text...), '\n')
 	return err
 }
 
-// finish waits until the answer is written. The caller sees that one which an error cut short is not whole.
+// finish waits until the answer is written. If an error cut the answer short, the caller can see that it is
+// incomplete.
 func (b *bulk) finish(err error) {
 	b.out.end(b.rest)
 	b.ended.Store(true)
-	b.moreToRead() // for a write that waits already
+	b.moreToRead() // for a write that is already waiting
 	<-b.sent
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// moreToCome gives the caller time to send more. Until the body has ended he need not read: so there is time to write for as long as he sends.
+// moreToCome extends the caller's time to send more. The caller need not read before the body has ended, so the
+// time to write is extended as well.
 func (b *bulk) moreToCome() {
-	_ = b.rc.SetReadDeadline(time.Now().Add(b.a.times.read)) // a recorder of a test has none
+	_ = b.rc.SetReadDeadline(time.Now().Add(b.a.times.read)) // not supported by a test recorder
 	b.moreToRead()
 }
 
-// moreToRead gives the caller time to read more.
+// moreToRead extends the caller's time to read.
 func (b *bulk) moreToRead() {
 	within := b.a.times.write
 	if !b.ended.Load() {
@@ -114,7 +117,7 @@ func (b *bulk) moreToRead() {
 	_ = b.rc.SetWriteDeadline(time.Now().Add(within))
 }
 
-// unreadable is what a caller hears of a body that is not NDJSON, or broke off.
+// unreadable returns the problem for a body that is not NDJSON, or broke off.
 func unreadable(err error) problem {
 	if e, ok := errors.AsType[*job.Error](err); ok && e.Code == job.CodeUsage {
 		return newProblem(codeRequest, e.Message, "send NDJSON as UTF-8, not compressed")
@@ -132,7 +135,7 @@ func (b *bulk) flow() error {
 	enough := time.AfterFunc(math.MaxInt64, stop)
 	defer enough.Stop()
 	for c := range chunks {
-		if err == nil { // else what is sent is read for a while, so that the caller sees the answer
+		if err == nil { // otherwise the rest is read for a while, so that the caller sees the answer
 			if err = b.admit(ctx, c); err != nil {
 				enough.Reset(b.drainTime())
 			}
@@ -148,7 +151,8 @@ func (b *bulk) flow() error {
 	return broke
 }
 
-// drainTime is how long what nobody wants is read. Who does not read has to send all of it before he does.
+// drainTime returns how long an unwanted rest is read. A caller that does not read the answer yet has to send
+// all of it first.
 func (b *bulk) drainTime() time.Duration {
 	if b.rest != nil {
 		return b.a.times.write
@@ -207,7 +211,7 @@ func (c *chunk) add(l producer.Line, o order) {
 	c.bytes += len(l.Raw)
 }
 
-// patient reads the body, with time for every piece of it.
+// patient reads the body, and extends the time with every piece.
 type patient struct{ b *bulk }
 
 // Read implements io.Reader.
@@ -215,13 +219,13 @@ func (p patient) Read(buf []byte) (int, error) {
 	p.b.moreToCome()
 	n, err := p.b.r.Body.Read(buf)
 	if err == io.EOF {
-		_ = p.b.rc.SetReadDeadline(time.Time{}) // net/http goes on reading, for the caller's end: he may take his time for the answer
+		_ = p.b.rc.SetReadDeadline(time.Time{}) // net/http keeps reading to detect the caller's end: the answer may take its time
 	}
 	return n, err
 }
 
-// admit puts a chunk through the door and answers its lines. Once one job has found no room, or Redis was away, no later one
-// is tried: it would overtake.
+// admit admits a chunk and answers its lines. Once a job has found no room, or Redis was unreachable, no later
+// one is tried, because it would overtake.
 func (b *bulk) admit(ctx context.Context, c chunk) error {
 	if b.no == nil && b.a.stopping.Load() {
 		b.no = new(stopping())
@@ -248,7 +252,7 @@ func (b *bulk) admit(ctx context.Context, c chunk) error {
 	return b.tell(says)
 }
 
-// bulk takes jobs in, a few callers' at a time: the workers need Redis too.
+// bulk admits jobs for a few callers at a time, because the workers need Redis, too.
 func (a *API) bulk(ctx context.Context, o order, jobs []job.Job) ([]admission.Answer, error) {
 	select {
 	case a.bulks <- struct{}{}:
@@ -262,7 +266,8 @@ func (a *API) bulk(ctx context.Context, o order, jobs []job.Job) ([]admission.An
 	}
 }
 
-// says returns what each line of a chunk is answered: taken or problem. in is 202 if a job was taken in, 200 if one is known, else 0.
+// says returns the answer for each line of a chunk: taken or problem. in is 202 if a job was accepted, 200 if
+// one is known, else 0.
 func (b *bulk) says(c chunk, answers []admission.Answer) (says []any, in int) {
 	now := time.Now()
 	for _, l := range c.lines {
@@ -295,7 +300,7 @@ func (b *bulk) outcome(j job.Job, answers []admission.Answer, at int, now time.T
 	return t, p
 }
 
-// whole is the answer where nothing of the first chunk is in.
+// whole returns the answer if nothing of the first chunk was accepted.
 func whole(says []any) *problem {
 	var lines []problem
 	for _, s := range says {
@@ -340,7 +345,7 @@ func (b *bulk) tell(says []any) error {
 	return err
 }
 
-// begin starts the answer, and a writer that sends what is in the spool.
+// begin starts the answer, and a writer that sends the spool's content.
 func (b *bulk) begin(status int) {
 	b.w.Header().Set("Content-Type", "application/x-ndjson")
 	b.w.Header().Set("Cache-Control", "no-store")

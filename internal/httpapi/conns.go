@@ -11,14 +11,17 @@ import (
 	"time"
 )
 
-// mostConns is how many connections the HTTP side holds where the process may have descriptors enough, and an idle one takes some 16 KiB.
+// mostConns is the most connections of the HTTP server if the process may have enough descriptors; an idle one
+// takes some 16 KiB.
 const mostConns = 4096
 
-// MostConns returns how many connections the HTTP side may hold: at most half of the process's descriptors, so that calls and Redis have the others.
+// MostConns returns how many connections the HTTP server may hold: at most half of the process's descriptors,
+// so that calls and Redis get the others.
 func MostConns() int { return min(mostConns, max(descriptors()/2, 1)) }
 
-// bounded is a listener that holds a bounded number of connections. Beyond it the oldest one makes room of those that nobody was let in by,
-// then of those that idle: so a new caller, such as a probe, is answered however many others hang.
+// bounded is a listener with a bounded number of connections. Beyond it, a new connection replaces the oldest
+// one without an authenticated request, or else the oldest idle one. So a new caller, such as a probe, is
+// answered however many others hang.
 type bounded struct {
 	*net.TCPListener
 	most   int
@@ -27,20 +30,20 @@ type bounded struct {
 
 	mu   sync.Mutex
 	open list.List // of *conn, oldest first
-	told time.Time // when the log last heard of it
+	told time.Time // when that was last logged
 }
 
-// conn is a connection of a caller.
+// conn is a caller's connection.
 type conn struct {
 	*net.TCPConn
 	of    *bounded
 	place *list.Element
-	known atomic.Bool // somebody was let in by it
-	busy  atomic.Bool // a request is under way
+	known atomic.Bool // it had an authenticated request
+	busy  atomic.Bool // a request is in progress
 	once  sync.Once
 }
 
-// Bound returns ln with at most so many connections open. Nil meters and a nil log hear nothing.
+// Bound returns ln with at most so many open connections. meters and log may be nil.
 func Bound(ln *net.TCPListener, most int, meters *Metrics, log *slog.Logger) net.Listener {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -48,7 +51,7 @@ func Bound(ln *net.TCPListener, most int, meters *Metrics, log *slog.Logger) net
 	return &bounded{TCPListener: ln, most: most, meters: meters, log: log}
 }
 
-// Accept waits for a connection that there is room for.
+// Accept waits for a connection for which there is room.
 func (b *bounded) Accept() (net.Conn, error) {
 	for {
 		tcp, err := b.AcceptTCP()
@@ -67,7 +70,7 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// add takes a connection in, and returns the one that has to go for it, if any.
+// add adds a connection, and returns the one to close for it, if any.
 func (b *bounded) add(c *conn) *conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,7 +87,7 @@ func (b *bounded) add(c *conn) *conn {
 	return b.oldest(c)
 }
 
-// oldest returns the connection that can best be done without; c itself if there is none.
+// oldest returns the connection to close; c itself if there is no other.
 func (b *bounded) oldest(c *conn) *conn {
 	idle := c
 	for e := b.open.Front(); e != c.place; e = e.Next() {
@@ -110,7 +113,7 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// moved is told by net/http what a connection is about.
+// moved is called by net/http when a connection's state changes.
 func moved(c net.Conn, s http.ConnState) {
 	if own, ok := c.(*conn); ok {
 		own.busy.Store(s == http.StateActive)
@@ -124,7 +127,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// letIn marks the connection of a caller who was let in.
+// letIn marks the connection of an authenticated caller.
 func letIn(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*conn); ok {
 		c.known.Store(true)

@@ -4,5 +4,5 @@ package httpapi
 
 import "math"
 
-// descriptors returns how many descriptors this process may have: no system without a limit of them runs out as soon.
+// descriptors returns how many descriptors this process may have: unlimited on systems without a limit.
 func descriptors() int { return math.MaxInt }

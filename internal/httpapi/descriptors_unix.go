@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// descriptors returns how many descriptors this process may have. Where the system does not say, they are taken for enough.
+// descriptors returns how many descriptors this process may have; unlimited if unknown.
 func descriptors() int {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -10,8 +10,9 @@ import (
 	"spillway/internal/roles"
 )
 
-// gather takes jobs that come one by one through the door: those that come while others are on their way wait for each other and go
-// together. So a crowd of callers costs Redis few scripts, and the workers' connections stay free. Nobody waits for a crowd to form.
+// gather combines single jobs for admission: jobs that arrive while others are being admitted go together. Many
+// callers thus cost Redis few scripts, and the workers' connections stay free. No job waits for others to
+// arrive.
 type gather struct {
 	door Door
 
@@ -19,23 +20,24 @@ type gather struct {
 	lots map[kind]*lot
 }
 
-// kind is what jobs must have in common to go together. With one cost, where the first finds no room no other would.
+// kind is what jobs must have in common to go together. They have the same cost: if the first finds no room, no
+// other would.
 type kind struct {
 	gateway string
 	mode    admission.Mode
 	cost    int64
-	// name, person and proof are of who sends them: the books may have to know.
+	// name, person and proof identify the sender, who may have to be recorded.
 	name, person string
 	proof        roles.Proof
 }
 
-// lot is the jobs of one kind that wait, and how many carriers take them to the door.
+// lot is the waiting jobs of one kind, and how many goroutines admit them.
 type lot struct {
 	waiting  []*single
 	carriers int
 }
 
-// single is one job on its way.
+// single is one job being admitted.
 type single struct {
 	job    job.Job
 	answer admission.Answer
@@ -44,13 +46,13 @@ type single struct {
 }
 
 const (
-	carriers  = 2 // one at Redis, one on the way
+	carriers  = 2 // one at Redis, one on its way
 	carryTime = 15 * time.Second
 )
 
 func newGather(door Door) *gather { return &gather{door: door, lots: map[kind]*lot{}} }
 
-// admit takes one job in. A caller who leaves before the answer is there does not stop it.
+// admit admits one job. If the caller leaves before the answer, the job is admitted all the same.
 func (g *gather) admit(ctx context.Context, j job.Job, mode admission.Mode) (admission.Answer, error) {
 	s := &single{job: j, done: make(chan struct{})}
 	who, _ := roles.Of(ctx)
@@ -78,7 +80,7 @@ func (g *gather) join(k kind, s *single) {
 	}
 }
 
-// carry takes what waits to the door until nothing does.
+// carry admits waiting jobs until there are none.
 func (g *gather) carry(k kind, l *lot) {
 	for {
 		together := g.next(k, l)
@@ -89,7 +91,8 @@ func (g *gather) carry(k kind, l *lot) {
 	}
 }
 
-// next takes what waits, as much as may go together. With none, the carrier is done, and with the last carrier the lot.
+// next takes the waiting jobs that may go together. If there are none, the goroutine ends, and with the last
+// one the lot.
 func (g *gather) next(k kind, l *lot) []*single {
 	g.mu.Lock()
 	defer g.mu.Unlock()

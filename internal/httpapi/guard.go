@@ -16,8 +16,8 @@ import (
 	"spillway/internal/roles"
 )
 
-// Guard lets in who shows a token: as "Authorization: Bearer TOKEN", or, in a browser, by the cookie of LogIn. All of
-// them guard one dispatcher's HTTP side; a Guard without a token lets everybody in. Safe for concurrent use.
+// Guard authenticates requests: by "Authorization: Bearer TOKEN" or, in a browser, by the cookie of LogIn. A
+// Guard without tokens accepts every request. It is safe for concurrent use.
 type Guard struct {
 	in       atomic.Pointer[access]
 	sessions sessions
@@ -26,47 +26,49 @@ type Guard struct {
 	wrong    func()
 }
 
-// Access says who is let in.
+// Access says who has access.
 type Access struct {
-	// Token is what callers show who may do everything. Empty: there is none.
+	// Token gives full access. Empty: there is none.
 	Token string
-	// Previous is let in as well as Token, while callers change from one to the other. Empty: there is none.
+	// Previous is accepted as well as Token, while callers change from one to the other. Empty: there is none.
 	Previous string
 	// Tokens have names and roles.
 	Tokens []Token
-	// Provider is that of OpenID logins. Nil: there is none. With neither Token nor Tokens nor Provider nobody needs to show anything.
+	// Provider is the OpenID provider for logins. Nil: there is none. Without Token, Tokens and Provider,
+	// everyone has access.
 	Provider *oidc.Provider
-	// SecureCookie says that a browser may show its cookie over TLS alone. Default: where the request came by TLS, or a proxy says that it did.
+	// SecureCookie restricts the cookie to TLS. Default: if the request came over TLS, or a proxy says that it
+	// did.
 	SecureCookie bool
 }
 
-// Token is a token with a name.
+// Token is a named token.
 type Token struct {
 	Name string
-	// Person is whose it is. Empty: nobody has said so.
+	// Person is its owner. Empty: not configured.
 	Person string
 	Role   roles.Role
-	// SHA256 is the digest of what is shown, and Length its length in bytes; 0: nobody knows.
+	// SHA256 is the digest of its value, and Length the value's length in bytes; 0: unknown.
 	SHA256 [sha256.Size]byte
 	Length int
-	// Gateways are those that exist for who shows it. None: all.
+	// Gateways are the gateways visible to it. Empty: all.
 	Gateways []string
-	// Expires is when it ends. Zero: never.
+	// Expires is when it expires. Zero: never.
 	Expires time.Time
 }
 
-// Open says that everybody is let in.
+// Open reports whether everyone has access.
 func (a Access) Open() bool { return a.Token == "" && len(a.Tokens) == 0 && a.Provider == nil }
 
 // LeastToken is the length of a token, in bytes, from which on it can't be guessed.
 const LeastToken = 16
 
-// access is an Access in the form that requests are held against.
+// access is an Access prepared for checking requests.
 type access struct {
 	open     bool
 	secure   bool
 	tokens   []credential
-	provider *oidc.Provider // nil: there is none
+	provider *oidc.Provider // nil: none
 }
 
 // credential is one token, or a login with the provider.
@@ -74,27 +76,28 @@ type credential struct {
 	digest  [sha256.Size]byte
 	who     roles.Identity
 	expires time.Time
-	session string // what a session of it holds
+	session string // content of its sessions
 	short   bool   // it can be guessed
 	login   *oidc.Login
 }
 
 func (c credential) lives() bool { return c.expires.IsZero() || time.Now().Before(c.expires) }
 
-// LoginPath is where a browser without a cookie is sent, if there is a login page.
+// LoginPath is where browsers without a cookie are sent, if there is a login page.
 const LoginPath = "/login"
 
-// NewGuard returns the guard of a token. Empty: nobody needs one.
+// NewGuard returns a Guard for one token. Empty: no token is needed.
 func NewGuard(token string) *Guard {
 	g := &Guard{log: slog.New(slog.DiscardHandler), wrong: func() {}}
 	g.Use(Access{Token: token})
 	return g
 }
 
-// Tell has the log hear of wrong and of expired tokens, and counts them. It comes before the first request.
+// Tell sets the log and metrics for wrong and expired tokens. It must be called before the first request.
 func (g *Guard) Tell(log *slog.Logger, m *Metrics) { g.log, g.wrong = log, m.wrongToken }
 
-// Use replaces who is let in, for the requests that come from now on. A browser stays let in while the token that it logged in with is.
+// Use replaces who has access, for requests from now on. A browser stays logged in while the token of its login
+// is valid.
 func (g *Guard) Use(a Access) {
 	in := &access{open: a.Open(), secure: a.SecureCookie, provider: a.Provider}
 	everything := roles.Identity{Role: roles.Admin, Proof: roles.BySharer}
@@ -104,7 +107,7 @@ func (g *Guard) Use(a Access) {
 		}
 	}
 	if a.Token != "" && a.Previous != "" {
-		in.tokens[1].session = in.tokens[0].session // who logs in with the old one stays when it is gone
+		in.tokens[1].session = in.tokens[0].session // logins with the old token stay valid when it is removed
 		in.tokens = append(in.tokens, credential{who: everything, session: newCredential(Token{SHA256: in.tokens[1].digest}, everything).session})
 	}
 	for _, t := range a.Tokens {
@@ -113,10 +116,11 @@ func (g *Guard) Use(a Access) {
 	g.in.Store(in)
 }
 
-// Open says that there is no token: everybody is let in.
+// Open reports whether everyone has access because there is no token.
 func (g *Guard) Open() bool { return g.in.Load().open }
 
-// byTLS says whether the browser's request came by TLS, to us or to the outermost proxy: what the others added stands behind its word.
+// byTLS reports whether the browser's request came over TLS, to this server or to the outermost proxy, whose
+// entry precedes those of the others.
 func byTLS(r *http.Request) bool {
 	if r.TLS != nil {
 		return true
@@ -135,7 +139,8 @@ func byTLS(r *http.Request) bool {
 	return false
 }
 
-// is returns the token that is shown. It compares in constant time, over digests and with all of them, so that neither a token's length nor which of them is like it shows.
+// is returns the credential for a token. It compares digests in constant time, and all of them, so that neither
+// a token's length nor a similar token is revealed.
 func (a *access) is(token string) (found credential, known bool) {
 	got, at := sha256.Sum256([]byte(token)), -1
 	for i := range a.tokens {
@@ -147,7 +152,8 @@ func (a *access) is(token string) (found credential, known bool) {
 	return a.tokens[at], true
 }
 
-// shown returns who shows a token from an address. after is when an address may try again that has shown too many wrong ones; 0: now.
+// shown returns the credential for a token from an address. after is when an address that has presented too
+// many wrong tokens may try again; 0: now.
 func (g *Guard) shown(r *http.Request, token string) (who credential, after time.Duration, known bool) {
 	from := origin(r)
 	c, is := g.in.Load().is(token)
@@ -160,7 +166,7 @@ func (g *Guard) shown(r *http.Request, token string) (who credential, after time
 	return credential{}, g.failed(from), false
 }
 
-// failed counts a wrong token from an address, and returns when it may try again; 0: now.
+// failed counts a wrong token from an address, and returns when the address may try again; 0: now.
 func (g *Guard) failed(from string) time.Duration {
 	g.wrong()
 	after, first := g.guesses.failed(from)
@@ -170,7 +176,8 @@ func (g *Guard) failed(from string) time.Duration {
 	return after
 }
 
-// who returns who sends a request, by its header or else its cookie, or why nobody is let in by it. Who is known and has no role is named all the same.
+// who returns the sender of a request, by its header or else its cookie, or why it is refused. A known sender
+// without a role is returned, too.
 func (g *Guard) who(r *http.Request, cookies bool) (credential, *problem) {
 	in := g.in.Load()
 	if in.open {
@@ -187,7 +194,7 @@ func (g *Guard) who(r *http.Request, cookies bool) (credential, *problem) {
 	return credential{}, unauthorized()
 }
 
-// bearer returns who shows a token in the header: one of the configuration, or of the provider.
+// bearer returns the credential for a token in the header: a configured one, or one of the provider.
 func (g *Guard) bearer(r *http.Request, in *access, token string) (credential, *problem) {
 	if _, is := in.is(token); !is && in.provider != nil && oidc.LooksLike(token) {
 		return g.provided(r, in, token)
@@ -202,7 +209,7 @@ func (g *Guard) bearer(r *http.Request, in *access, token string) (credential, *
 	return c, unauthorized()
 }
 
-// still says whether who was let in would be let in by the same now, to the same.
+// still reports whether a sender would have the same access now.
 func (g *Guard) still(was credential) bool {
 	in := g.in.Load()
 	if was.login != nil {
@@ -212,44 +219,47 @@ func (g *Guard) still(was credential) bool {
 	return in.open || slices.ContainsFunc(in.tokens, func(c credential) bool { return c.session == was.session && c.lives() && c.same(was) })
 }
 
-// same says whether two are let in to the same.
+// same reports whether two credentials have the same access.
 func (c credential) same(other credential) bool {
 	return c.who.Role == other.who.Role && slices.Equal(c.who.Gateways, other.who.Gateways)
 }
 
 type stillIn struct{}
 
-// isStillIn says whether who sent a request would be let in again. What goes on for long asks now and then: its token may have ended, or been taken out.
+// isStillIn reports whether the sender of a request would be accepted again. Long requests check it from time
+// to time, because the token may have expired or been removed.
 func isStillIn(r *http.Request) bool {
 	still, is := r.Context().Value(stillIn{}).(func() bool)
 	return !is || still()
 }
 
-// Knows says whether a request shows a token or a cookie.
+// Knows reports whether a request has a valid token or cookie.
 func (g *Guard) Knows(r *http.Request) bool {
-	if _, known := roles.Of(r.Context()); known { // it was let in
+	if _, known := roles.Of(r.Context()); known { // authenticated before
 		return true
 	}
 	_, no := g.who(r, true)
 	return no == nil
 }
 
-// Program lets programs through whose role meets a need: only the header counts, which no foreign page can make a browser send.
+// Program admits programs whose role meets a need. Only the header counts, because a foreign page can't make a
+// browser send it.
 func (g *Guard) Program(need roles.Need, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.let(w, r, need, next, entry{}) })
 }
 
-// Person lets people through whose role meets a need, by cookie or header. With a login page, a browser that wants to read a page is sent there.
+// Person admits people whose role meets a need, by cookie or header. With a login page, a browser that requests
+// a page is sent there.
 func (g *Guard) Person(login bool, need roles.Need, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.let(w, r, need, next, entry{cookies: true, login: login && r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html")})
 	})
 }
 
-// entry says how one gets in: by a cookie too, and by way of the login page.
+// entry says which ways of authentication are possible: by cookie, and by the login page.
 type entry struct{ cookies, login bool }
 
-// let passes a request on with who sent it.
+// let passes a request on with its sender.
 func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, next http.Handler, by entry) {
 	c, no := g.who(r, by.cookies)
 	if no != nil {
@@ -269,7 +279,7 @@ func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, nex
 	next.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// refuse answers who is not let in.
+// refuse answers a request that is refused.
 func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, c credential, no *problem, by entry) {
 	switch {
 	case no.Code == codeToken && by.login:
@@ -284,7 +294,7 @@ func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, c credential, no 
 	no.answer(w)
 }
 
-// shows is what a request shows of who sends it, for people.
+// shows describes how a request authenticates, for people.
 func shows(who roles.Identity) string {
 	if who.Proof == roles.ByLogin {
 		return "the login of " + who.Name
@@ -292,7 +302,7 @@ func shows(who roles.Identity) string {
 	return "the token " + who.Name
 }
 
-// lacks is the problem that a role does not meet a need; nil if it does.
+// lacks returns the problem that a role does not meet a need; nil if it does.
 func lacks(who roles.Identity, need roles.Need) *problem {
 	if who.May(need) {
 		return nil
@@ -302,7 +312,7 @@ func lacks(who roles.Identity, need roles.Need) *problem {
 	return &p
 }
 
-// partial is the problem that something shows all gateways, and a token is for some; nil if it is for all.
+// partial returns the problem for a sender with access to only some gateways; nil for all.
 func partial(who roles.Identity) *problem {
 	if !who.Scoped() {
 		return nil
@@ -317,7 +327,7 @@ func unauthorized() *problem {
 	return &p
 }
 
-// tokenEnded is what each job of a long POST hears from there on where its token is not enough any more.
+// tokenEnded returns the problem for the rest of a long POST whose token no longer suffices.
 func tokenEnded() problem {
 	return newProblem(codeToken, "the token has ended, or was taken out or changed, while this was sent", "send the rest again with another token")
 }

@@ -10,16 +10,18 @@ import (
 )
 
 const (
-	guessesMost  = 10              // wrong tokens that an address may show at once
-	guessesAgain = 6 * time.Second // after which it may show another one
+	guessesMost  = 10              // wrong tokens that an address may present at once
+	guessesAgain = 6 * time.Second // after which it may present another one
 	originsMost  = 10_000          // addresses that are remembered
 )
 
-// guesses count the wrong tokens by address. A token that can't be guessed is let in whatever its address did before, so that nobody can keep others out by showing wrong ones.
-// One that can be guessed, which only loopback may have, is not let in from an address that shows too many, unless it came from there before.
+// guesses counts wrong tokens by address. A token that can't be guessed is accepted whatever its address did
+// before, so that nobody can lock others out by presenting wrong ones. A token that can be guessed, which is
+// allowed only on loopback, is not accepted from an address with too many wrong ones, unless it was used from
+// there before.
 type guesses struct {
 	mu    sync.Mutex
-	from  map[string]time.Time // when all that an address has shown is forgiven
+	from  map[string]time.Time // when an address is forgiven
 	right map[rightFrom]bool
 }
 
@@ -28,7 +30,7 @@ type rightFrom struct {
 	digest [sha256.Size]byte
 }
 
-// origin is the address that a request comes from; of an IPv6 address, the network that one customer has.
+// origin returns the address of a request; for IPv6, the network of one customer.
 func origin(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -42,7 +44,7 @@ func origin(r *http.Request) string {
 	return host
 }
 
-// lets says whether a right token is let in.
+// lets reports whether a valid token is accepted.
 func (g *guesses) lets(from string, c credential) bool {
 	if !c.short {
 		return true
@@ -63,7 +65,8 @@ func (g *guesses) lets(from string, c credential) bool {
 	return true
 }
 
-// failed counts a wrong token. after is when the address may show another one, once it has shown too many; 0: at once. first says that this one was the one too many.
+// failed counts a wrong token. after is when the address may present another one, if it has presented too many;
+// 0: at once. first reports whether this one exceeded the limit.
 func (g *guesses) failed(from string) (after time.Duration, first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +88,7 @@ func (g *guesses) failed(from string) (after time.Duration, first bool) {
 	return 0, g.wait(from) > 0
 }
 
-// wait is how long an address has to wait; 0: not at all.
+// wait returns how long an address has to wait; 0: not at all.
 func (g *guesses) wait(from string) time.Duration {
 	at, known := g.from[from]
 	if !known {
@@ -94,7 +97,7 @@ func (g *guesses) wait(from string) time.Duration {
 	return max(0, time.Until(at)-(guessesMost-1)*guessesAgain)
 }
 
-// forget makes room: those that are forgiven go, and if none is, all of them.
+// forget makes room by dropping forgiven addresses or, if there are none, all.
 func (g *guesses) forget(now time.Time) {
 	for from, at := range g.from {
 		if at.Before(now) {

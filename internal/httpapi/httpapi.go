@@ -1,5 +1,6 @@
-// Package httpapi is the HTTP side of a running dispatcher: jobs in and looked up, status, metrics and health, and the
-// place for what people look at. It is beside step 1 of 8: what it takes in goes through the same door as a billing file.
+// Package httpapi is the HTTP server of a running dispatcher: it accepts jobs, looks them up, serves status,
+// metrics and health, and mounts the pages for people. It is an alternative to step 1 of 8: its jobs go through
+// the same door as those of a billing file.
 package httpapi
 
 import (
@@ -15,67 +16,67 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Door is the way into the queues.
+// Door admits jobs into the queues.
 type Door interface {
 	Admit(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) ([]admission.Answer, error)
 }
 
-// Config is what the HTTP side shows.
+// Config configures an API.
 type Config struct {
-	// Guard lets in who shows the token. Nil: nobody needs one.
+	// Guard authenticates requests. Nil: everyone has access.
 	Guard *Guard
-	// Gateways are all that jobs may be posted to, by name.
+	// Gateways are the gateways to which jobs may be posted, by name.
 	Gateways map[string]Gateway
-	// Door takes the jobs in.
+	// Door admits the jobs.
 	Door Door
-	// State returns where a job stands.
+	// State returns the state of a job.
 	State func(ctx context.Context, gateway, id string) (job.State, error)
 	// Job returns everything known of a job but its payload, to be written as JSON.
 	Job func(ctx context.Context, gateway, id string) (any, error)
-	// Outcomes returns the outcome feed of a gateway. An error with the code not_found says that it has none.
+	// Outcomes returns the outcome feed of a gateway. An error with code not_found says that it has none.
 	Outcomes func(gateway string) (Outcomes, error)
-	// Operations are what operators see and do, beside what has a function here.
+	// Operations are further things that operators see and do.
 	Operations []Operation
-	// Once remembers the answers of acts. Nil: nobody does, and no Idempotency-Key is taken.
+	// Once stores the results of acts. Nil: not stored, and an Idempotency-Key is refused.
 	Once Once
 	// Metrics answers /metrics.
 	Metrics http.Handler
-	// Ready says whether the dispatcher can do its work: Redis answers, and its data is what was seen of it. The message of a
-	// coded error is shown, as it is safe to; any other error means that Redis does not answer.
+	// Ready returns nil if the dispatcher can work: Redis answers, and its data is what was seen of it. The
+	// message of a coded error is safe to show. Any other error means that Redis does not answer.
 	Ready func(context.Context) error
-	// Console answers / and everything below it that nobody else answers. Nil: there is none.
+	// Console serves / and everything below it that has no other handler. Nil: none.
 	Console http.Handler
-	// Login answers LoginPath, what is below it, and what its page needs, /assets/, for everybody: it asks a person for the token and calls Guard.LogIn, or Guard.BeginLogin and FinishLogin.
-	// Nil: there is none.
+	// Login serves, without authentication, LoginPath, everything below it, and /assets/ for its page. It asks
+	// for the token and calls Guard.LogIn, or Guard.BeginLogin and FinishLogin. Nil: none.
 	Login http.Handler
-	// Queues answers /queues/ and everything below it. Nil: there is none.
+	// Queues serves /queues/ and everything below it. Nil: none.
 	Queues http.Handler
-	// Log hears of each request, and of what failed here. Nil: nobody does.
+	// Log logs each request, and errors. Nil: none.
 	Log *slog.Logger
-	// Requests counts the requests. Nil: nobody does.
+	// Requests counts the requests. Nil: none.
 	Requests *Metrics
-	// Traces hears of each request to the API and of the jobs taken in. Nil: nobody does.
+	// Traces records each request to the API and the jobs accepted. Nil: not traced.
 	Traces *tracing.Tracer
 }
 
-// API is the HTTP side.
+// API is the HTTP server's handler.
 type API struct {
 	cfg      Config
 	gather   *gather
-	bulks    chan struct{} // one for each chunk of many jobs at the door
+	bulks    chan struct{} // a token for each chunk of many jobs being admitted
 	handler  http.Handler
 	stopping atomic.Bool
 	gateways atomic.Pointer[map[string]Gateway]
 	times    times
-	bodies   budget          // of what is under way of bodies
-	spools   budget          // of what waits of answers
-	over     context.Context // ends when this dispatcher stops
+	bodies   budget          // bytes of bodies in progress
+	spools   budget          // bytes of answers waiting to be read
+	over     context.Context // done when this dispatcher stops
 	end      context.CancelFunc
 }
 
 const bulksAtOnce = 4
 
-// New returns the HTTP side.
+// New returns an API.
 func New(cfg Config) *API {
 	if cfg.Guard == nil {
 		cfg.Guard = NewGuard("")
@@ -99,10 +100,10 @@ func New(cfg Config) *API {
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
 
-// Use replaces what is known of the gateways, for the requests that come from now on.
+// Use replaces the gateways, for requests from now on.
 func (a *API) Use(gateways map[string]Gateway) { a.gateways.Store(&gateways) }
 
-// known are the gateways that exist for who sends a request.
+// known returns the gateways visible to the sender of a request.
 func (a *API) known(r *http.Request) map[string]Gateway {
 	all := *a.gateways.Load()
 	who, _ := roles.Of(r.Context())
@@ -118,13 +119,14 @@ func (a *API) known(r *http.Request) map[string]Gateway {
 	return some
 }
 
-// Stopping makes every POST of jobs, and what is left of one under way, be answered with "come again", ends acts that take their time, and makes the process not ready.
+// Stopping answers every POST of jobs, and the rest of one in progress, with "come again", ends long acts, and
+// makes the process not ready.
 func (a *API) Stopping() {
 	a.stopping.Store(true)
 	a.end()
 }
 
-// pages mounts what people look at.
+// pages mounts the pages for people.
 func pages(mux *http.ServeMux, cfg Config) {
 	if cfg.Login != nil {
 		mux.Handle(LoginPath, cfg.Login)
@@ -145,7 +147,7 @@ func noPath(w http.ResponseWriter, _ *http.Request) {
 	newProblem(codePath, "there is nothing at this path", "the paths are in /openapi.json").answer(w)
 }
 
-// readyTime bounds the question behind /readyz, lookTime that behind a look at jobs and gateways.
+// readyTime bounds the check of /readyz, lookTime the reading of jobs and gateways.
 const (
 	readyTime = 2 * time.Second
 	lookTime  = 10 * time.Second

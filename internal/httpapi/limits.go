@@ -11,31 +11,33 @@ import (
 	"spillway/internal/job"
 )
 
-// Policy is one limit of admission, as the answers tell of it.
+// Policy is one limit of admission, as answers describe it.
 type Policy struct {
 	Name string // as in the configuration: 100/s
-	// Quota is how many units of cost there are when nothing is in use.
+	// Quota is how many units of cost are available if nothing is in use.
 	Quota int64
-	// Window is how long it takes until a quota that is used up is whole again.
+	// Window is how long it takes until a used-up quota is whole again.
 	Window time.Duration
 }
 
-// Gateway is what the HTTP side knows of one gateway.
+// Gateway is what the API knows of one gateway.
 type Gateway struct {
-	MaxCost int64 // more than this can never be granted
+	MaxCost int64 // a higher cost can never be granted
 	Amount  job.AmountRule
 	Cards   job.CardRule
-	// Policies returns the limits that admission keeps now, in the order of job.Room.Left. Nil: answers say nothing of them.
+	// Policies returns the limits in force at admission, in the order of job.Room.Left. Nil: answers don't
+	// mention them.
 	Policies func(context.Context) []Policy
 }
 
-// The longest and the shortest Retry-After where there is no room.
+// The longest and shortest Retry-After if there is no room.
 const (
 	leastRetry = time.Second
 	mostRetry  = time.Minute
 )
 
-// retryAfter is when to come again for room. Behind parked jobs nobody knows: then it is when all of the room is back.
+// retryAfter returns when there may be room. Behind parked jobs that is unknown, and it returns when all of the
+// room is back.
 func retryAfter(room job.Room) time.Duration {
 	wait := room.Retry
 	if wait == 0 {
@@ -47,8 +49,9 @@ func retryAfter(room job.Room) time.Duration {
 	return max(wait, leastRetry)
 }
 
-// rateLimit writes what admission has room for: RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-10,
-// with one item for each limit, and X-RateLimit-* for the limit that has the least left.
+// rateLimit writes the room at admission: RateLimit-Policy and RateLimit as in
+// draft-ietf-httpapi-ratelimit-headers-10, with one item for each limit, and X-RateLimit-* for the limit with
+// the least left.
 func rateLimit(ctx context.Context, h http.Header, g Gateway, room *job.Room) {
 	if room == nil || g.Policies == nil {
 		return
@@ -67,7 +70,7 @@ func rateLimit(ctx context.Context, h http.Header, g Gateway, room *job.Room) {
 			tight = i
 		}
 	}
-	// Names of headers have no case, but these are written as the drafts write them.
+	// Header names have no case, but these are written as in the drafts.
 	h["RateLimit-Policy"] = []string{strings.Join(policies, ", ")}
 	h["RateLimit"] = []string{strings.Join(now, ", ")}
 	h["X-RateLimit-Limit"] = []string{strconv.FormatInt(held[tight].Quota, 10)}

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// job answers with what "dispatcher job ID -o json" prints, without the payload.
+// job answers with the output of "dispatcher job ID -o json", without the payload.
 func (a *API) job(w http.ResponseWriter, r *http.Request) {
 	gateway, id := r.PathValue("gateway"), r.PathValue("id")
 	if _, ok := a.known(r)[gateway]; !ok {
@@ -37,9 +37,9 @@ func (a *API) show(w http.ResponseWriter, r *http.Request, look func(context.Con
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// problemOf tells the caller what he may know of an error, and the log the rest.
+// problemOf returns what the caller may know of an error, and logs the rest.
 func (a *API) problemOf(r *http.Request, err error) problem {
-	if r.Context().Err() != nil { // nobody is left to hear it
+	if r.Context().Err() != nil { // the caller has gone
 		return newProblem(codeUnavailable, "the caller has gone", "")
 	}
 	p := problemOf(err)

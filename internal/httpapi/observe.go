@@ -16,7 +16,7 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Metrics count the requests that the HTTP side answered.
+// Metrics count the requests answered.
 type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
@@ -25,13 +25,13 @@ type Metrics struct {
 	wrong    prometheus.Counter
 }
 
-// otherRoutes are those that are not of the API: the console is all of /.
+// otherRoutes are those outside of the API: the console is all of /.
 var otherRoutes = []string{"/", LoginPath, "/assets/", "/queues/"}
 
-// noRoute stands for a request that was refused before anybody looked for its path.
+// noRoute stands for a request refused before its path was matched.
 const noRoute = "none"
 
-// NewMetrics registers the HTTP side's instruments, zero from the start for what is asked for most.
+// NewMetrics registers the HTTP metrics. The most common ones start at zero.
 func NewMetrics(reg prometheus.Registerer, operations ...Operation) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_http_requests_total",
@@ -68,7 +68,7 @@ func (m *Metrics) zero(route, method string) {
 	}
 }
 
-// answered takes in one request.
+// answered counts one request.
 func (m *Metrics) answered(route, method string, code int, took time.Duration) {
 	if m == nil {
 		return
@@ -77,28 +77,28 @@ func (m *Metrics) answered(route, method string, code int, took time.Duration) {
 	m.seconds.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// connections takes in how many are open.
+// connections sets how many are open.
 func (m *Metrics) connections(n int) {
 	if m != nil {
 		m.conns.Set(float64(n))
 	}
 }
 
-// wrongToken takes in a token that lets nobody in.
+// wrongToken counts a rejected token.
 func (m *Metrics) wrongToken() {
 	if m != nil {
 		m.wrong.Inc()
 	}
 }
 
-// crowdedOut takes in a connection that had to make room.
+// crowdedOut counts a connection closed to make room.
 func (m *Metrics) crowdedOut() {
 	if m != nil {
 		m.crowded.Inc()
 	}
 }
 
-// knownMethod keeps what a caller invents out of the labels.
+// knownMethod keeps invented methods out of the labels.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions:
@@ -107,7 +107,7 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// observed counts each request and writes the access log's line of it: never its query, head or body.
+// observed counts and logs each request, without its query, headers and body.
 func (a *API) observed(next http.Handler) http.Handler {
 	cfg := a.cfg
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +116,7 @@ func (a *API) observed(next http.Handler) http.Handler {
 		seen := &answer{ResponseWriter: w, r: r, refuse: a.times.refuse}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if len(r.TransferEncoding) > 0 {
-			w.Header().Set("Connection", "close") // a length beside it is gone by now, by which a proxy may take the rest for another request
+			w.Header().Set("Connection", "close") // the length is lost by now; a proxy could take the rest for another request
 		}
 		v := &visitor{span: trace.SpanFromContext(r.Context())}
 		if cfg.Traces != nil && strings.HasPrefix(path, "/v1/") {
@@ -137,22 +137,22 @@ func (a *API) observed(next http.Handler) http.Handler {
 
 type noted struct{}
 
-// visitor is what becomes known of a request on its way: who sent it, and its span, which is none until somebody is let in.
+// visitor is what is learnt about a request: its sender, and its span, which starts with authentication.
 type visitor struct {
 	who   string
 	span  trace.Span
-	begin func(*http.Request) (context.Context, trace.Span) // nil: nothing is traced
+	begin func(*http.Request) (context.Context, trace.Span) // nil: not traced
 }
 
-// note has the access log say who sent a request.
+// note records the sender of a request for the access log.
 func note(r *http.Request, who roles.Identity) {
 	if v, is := r.Context().Value(noted{}).(*visitor); is {
 		v.who = who.Name
 	}
 }
 
-// traced begins the span of a request that was let in. The caller's own trace (traceparent) counts from there on: who is not let in
-// makes no spans, and decides of none whether it is kept.
+// traced starts the span of an authenticated request. The caller's own trace (traceparent) counts only from
+// there: a refused caller creates no spans and has no influence on sampling.
 func traced(r *http.Request) *http.Request {
 	v, is := r.Context().Value(noted{}).(*visitor)
 	if !is || v.begin == nil {
@@ -163,7 +163,7 @@ func traced(r *http.Request) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// routeOf returns the pattern that the request went by. The mux leaves it in the request.
+// routeOf returns the pattern that matched the request, as the mux recorded it.
 func routeOf(r *http.Request) string {
 	_, path, ok := strings.Cut(r.Pattern, " ")
 	if !ok {
@@ -172,10 +172,10 @@ func routeOf(r *http.Request) string {
 	return cmp.Or(path, noRoute)
 }
 
-// LineRequest is the line of the log that there is one of for each request.
+// LineRequest is the log message of a request.
 const LineRequest = "request"
 
-// accessLevel keeps what machines ask every few seconds out of the log, unless it fails.
+// accessLevel keeps the periodic requests of machines out of the log, unless they fail.
 func accessLevel(route string, status int) slog.Level {
 	switch route {
 	case "/metrics", "/healthz", "/readyz", "/assets/":
@@ -186,7 +186,7 @@ func accessLevel(route string, status int) slog.Level {
 	return slog.LevelInfo
 }
 
-// longestPath is how much of a path the log shows, in bytes: more than any id needs.
+// longestPath is the longest path in the log, in bytes: more than any id needs.
 const longestPath = 512
 
 func clip(path string) string {
@@ -196,7 +196,7 @@ func clip(path string) string {
 	return path
 }
 
-// answer is a ResponseWriter that remembers what was answered.
+// answer is a ResponseWriter that remembers the status.
 type answer struct {
 	http.ResponseWriter
 	r      *http.Request
@@ -210,7 +210,7 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(code int) {
-	if a.code == 0 && code >= http.StatusOK { // what goes ahead (100, 103) is not the answer
+	if a.code == 0 && code >= http.StatusOK { // informational responses (100, 103) are not the answer
 		a.code = code
 		if refused(a.r, code) {
 			refuse(a.ResponseWriter, a.refuse)
@@ -229,5 +229,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// status returns what was answered; net/http says 200 for who says nothing.
+// status returns the status; net/http sends 200 if none was written.
 func (a *answer) status() int { return cmp.Or(a.code, http.StatusOK) }

@@ -11,41 +11,42 @@ import (
 	"spillway/internal/roles"
 )
 
-// Once remembers what acts answered, by their Idempotency-Key.
+// Once stores the results of acts by Idempotency-Key.
 type Once interface {
-	// Begin begins an act, for as long as Renew is called at least every RenewEvery. An act of this key that was begun before is returned, or nil.
+	// Begin starts an act, which counts as in progress while Renew is called at least every RenewEvery. An act
+	// started before with this key is returned, or nil.
 	Begin(ctx context.Context, key, digest string) (before *Kept, err error)
 	Renew(ctx context.Context, key string) error
-	// Keep keeps the answer for a day.
+	// Keep stores the result for a day.
 	Keep(ctx context.Context, key string, answer Kept) error
-	// Drop forgets the act, so that it can be begun again.
+	// Drop removes the act, so that it can be started again.
 	Drop(ctx context.Context, key string) error
 }
 
-// Kept is an act of an Idempotency-Key.
+// Kept is the act of an Idempotency-Key.
 type Kept struct {
 	Digest string `json:"digest"` // of the request
-	// Status is that of the answer; 0 while the act is under way.
+	// Status is the answer's; 0 while the act is in progress.
 	Status int `json:"status,omitempty"`
 	// Document is the answer, or the problem.
 	Document json.RawMessage `json:"document,omitempty"`
 }
 
-// RenewEvery is how often an act under way says that it is.
+// RenewEvery is how often an act in progress is renewed.
 const RenewEvery = 10 * time.Second
 
 // mostKey bounds an Idempotency-Key, in bytes.
 const mostKey = 200
 
-// ofWhom is an Idempotency-Key that is not that of another token: what one has asked is not for others to hear.
+// ofWhom returns an Idempotency-Key separated by sender: results must not be visible to other tokens.
 func ofWhom(r *http.Request, key string) string {
 	if who, _ := roles.Of(r.Context()); who.Name != "" {
-		return who.Name + " " + key // a name has no blank
+		return who.Name + " " + key // a name contains no blank
 	}
 	return key
 }
 
-// once does an act, unless one of this key was done before: then it answers as that one did.
+// once does an act, unless one with this key was done before: then it repeats that answer.
 func (t *teller) once(key, sent string, request any) {
 	if len(t.r.Header.Get("Idempotency-Key")) > mostKey || t.a.cfg.Once == nil {
 		newProblem(codeRequest, "the Idempotency-Key has more than 200 bytes", "make a short one up: a UUID").answer(t.w)
@@ -71,7 +72,7 @@ func (t *teller) once(key, sent string, request any) {
 	}
 }
 
-// again answers as an act did before.
+// again repeats the answer of an earlier act.
 func (t *teller) again(k Kept) {
 	if k.Status == http.StatusOK {
 		t.answer(append(k.Document, '\n'))
@@ -82,7 +83,8 @@ func (t *teller) again(k Kept) {
 	t.refuse(p)
 }
 
-// keep does the act and keeps its answer. One that failed here, or because something is away, can be done again, and one that stopped halfway goes on then.
+// keep does the act and stores its answer. An act that failed here, or because something is unreachable, can be
+// repeated; one that stopped halfway then continues.
 func (t *teller) keep(key, digest string, request any) {
 	v, err := t.doRenewed(key, request)
 	k := Kept{Digest: digest, Status: http.StatusOK}
@@ -90,7 +92,7 @@ func (t *teller) keep(key, digest string, request any) {
 	if err != nil {
 		p = t.a.operationProblem(t.r, t.o, err)
 		k.Status = p.Status
-		k.Document, _ = json.Marshal(p) // it has texts and numbers alone
+		k.Document, _ = json.Marshal(p) // it has only texts and numbers
 	} else if k.Document, err = encode(v); err != nil {
 		p = t.a.problemOf(t.r, err)
 		k.Status = p.Status
@@ -113,13 +115,13 @@ func (t *teller) keep(key, digest string, request any) {
 	t.answer(k.Document)
 }
 
-// doRenewed does an act, and says all the while that it is under way.
+// doRenewed does an act, and renews it meanwhile.
 func (t *teller) doRenewed(key string, request any) (any, error) {
 	defer t.renew(key)()
 	return t.do(request)
 }
 
-// renew keeps an act under way, until it is stopped.
+// renew renews an act in progress, until it is stopped.
 func (t *teller) renew(key string) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.r.Context()))
 	ended := make(chan struct{})
@@ -130,7 +132,7 @@ func (t *teller) renew(key string) (stop func()) {
 		for {
 			select {
 			case <-again.C:
-				_ = t.a.cfg.Once.Renew(ctx, key) // at worst it can be begun twice, and each act is safe to do twice
+				_ = t.a.cfg.Once.Renew(ctx, key) // at worst it is started twice, and each act is safe to repeat
 			case <-ctx.Done():
 				return
 			}

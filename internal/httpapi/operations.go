@@ -24,36 +24,40 @@ type Answers int
 // The kinds of answers.
 const (
 	Document Answers = iota // one JSON document, soon
-	Long                    // one JSON document that takes its time, with lines of progress before it for who accepts NDJSON
-	Lines                   // a line for each item: NDJSON, or what LineWriter.As says
+	Long                    // one JSON document after a while, preceded by lines of progress if the caller accepts NDJSON
+	Lines                   // a line for each item: NDJSON, or as LineWriter.As says
 )
 
-// Operation is something that operators see or do, beside what the API has handlers for.
+// Operation is something that operators see or do, beyond the API's own handlers.
 type Operation struct {
 	Method, Path string
 	Answers      Answers
-	// Act says that it changes something: it may come again with the same Idempotency-Key.
+	// Act says that it changes something: it may be repeated with the same Idempotency-Key.
 	Act bool
-	// Need is what it needs of who asks, and NeedOf, unless it is nil, what a request needs of him besides; Undeclared: nothing.
+	// Need is the role needed. NeedOf, if not nil, returns what a request needs in addition; Undeclared:
+	// nothing.
 	Need   roles.Need
 	NeedOf func(request any) roles.Need
-	// Whole says that it is about all gateways: it is not for a token that is for some of them.
+	// Whole says that it concerns all gateways: a token for some gateways is refused.
 	Whole bool
-	// NotFound is the code of the problem that answers an error with the code not_found. Empty: unknown_job.
+	// NotFound is the problem code for an error with code not_found. Empty: unknown_job.
 	NotFound string
-	// Request returns a pointer to an empty request, and Read reads one from the path and the query, or, unless body is nil, from the path and the body.
+	// Request returns a pointer to an empty request. Read fills it from the path and the query or, unless body
+	// is nil, from the path and the body.
 	Request func() any
 	Read    func(request any, path func(name string) string, query url.Values, body []byte) error
-	// Do does it, and writes what comes before the answer. An answer with a method Unfinished() bool that says true is of an act that stopped halfway: the same Idempotency-Key goes on with it.
+	// Do carries it out, and writes what precedes the answer. An answer with a method Unfinished() bool that
+	// returns true is of an act that stopped halfway: a request with the same Idempotency-Key continues it.
 	Do func(ctx context.Context, request any, out LineWriter) (any, error)
 }
 
-// LineWriter takes what comes before the answer of an operation.
+// LineWriter takes what precedes the answer of an operation.
 type LineWriter struct {
-	// Line takes a line of the answer or of its progress, and Remark what is to be said to a person beside lines.
+	// Line writes a line of the answer or of its progress, and Remark a remark for people.
 	Line   func(any) error
 	Remark func(string)
-	// As has the lines written otherwise than as JSON: their media type, and who writes them. It is called before the first line.
+	// As sets the media type of lines, and how to write them instead of as JSON. It must be called before the
+	// first line.
 	As func(media string, write func(io.Writer, any) error)
 }
 
@@ -81,7 +85,8 @@ func (a *API) operation(o Operation) http.HandlerFunc {
 	}
 }
 
-// dearer is the problem that a request asks for more than its operation's role; nil if it does not. What shows payloads is written to the log.
+// dearer returns the problem if a request needs more than its operation's role; nil if not. Showing payloads is
+// logged.
 func (a *API) dearer(r *http.Request, o Operation, request any) *problem {
 	if o.NeedOf == nil {
 		return nil
@@ -103,7 +108,7 @@ const (
 	typeNDJSON = "application/x-ndjson"
 )
 
-// requestOf reads a request, and says what it was sent as.
+// requestOf parses a request, and returns it as sent.
 func (a *API) requestOf(w http.ResponseWriter, r *http.Request, o Operation) (request any, sent string, wrong *problem) {
 	var text []byte
 	if r.Method == http.MethodPost {
@@ -128,7 +133,7 @@ type teller struct {
 	o     Operation
 	w     http.ResponseWriter
 	r     *http.Request
-	asked bool // for progress
+	asked bool // the caller wants progress
 
 	mu    sync.Mutex
 	out   *piecemeal
@@ -138,27 +143,27 @@ type teller struct {
 }
 
 const (
-	beatOf      = 10 * time.Second // how often a long act without progress shows that it lives
-	pieceOf     = 32 << 10         // bytes of lines that are sent together
+	beatOf      = 10 * time.Second // how often a long act without progress sends a sign of life
+	pieceOf     = 32 << 10         // bytes of lines sent together
 	documentMax = 30 * time.Second // for an act that answers soon
 )
 
-// errStopping ends what takes its time.
+// errStopping ends long operations when the dispatcher stops.
 var errStopping = &job.Error{Code: job.CodeUnavailable, Message: "the dispatcher that did this is stopping", Hint: "do the same again at another one, or when it is back: it goes on with what is left"}
 
-// do does the operation and returns its answer.
+// do carries out the operation and returns its answer.
 func (t *teller) do(request any) (any, error) {
 	ctx := t.r.Context()
 	var cancel func()
 	switch {
 	case t.o.Answers != Document:
-		_ = t.out.rc.SetReadDeadline(time.Time{}) // a recorder of a test has none
+		_ = t.out.rc.SetReadDeadline(time.Time{}) // not supported by a test recorder
 		_ = t.out.rc.SetWriteDeadline(time.Time{})
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
 		unless := context.AfterFunc(t.a.over, func() { stop(errStopping) })
 		cancel = func() { unless(); stop(nil) }
-	case t.o.Act: // it is done to its end, also for a caller who has gone: who comes again with its key hears what it came to
+	case t.o.Act: // an act is completed even if the caller has gone: a request with the same key gets its result
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), documentMax)
 	default:
 		ctx, cancel = context.WithTimeout(ctx, lookTime)
@@ -173,7 +178,7 @@ func (t *teller) do(request any) (any, error) {
 	}, As: func(media string, write func(io.Writer, any) error) { t.media, t.write = media, write }})
 }
 
-// beat shows from time to time that a long act lives, until it is stopped.
+// beat sends signs of life of a long act, until it is stopped.
 func (t *teller) beat() (stop func()) {
 	if !t.asked {
 		return func() {}
@@ -186,7 +191,7 @@ func (t *teller) beat() (stop func()) {
 		for {
 			select {
 			case <-again.C:
-				_ = t.send([]byte("{}\n"), 0) // who no longer listens has ended the request
+				_ = t.send([]byte("{}\n"), 0) // if the caller has gone, the request has ended
 			case <-over:
 				return
 			}
@@ -220,7 +225,7 @@ func (t *teller) line(v any) error {
 	return t.send(document, most)
 }
 
-// send sends a text, as soon as there is more than so much.
+// send sends the text collected, once it is longer than most.
 func (t *teller) send(text []byte, most int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -254,7 +259,7 @@ func (t *teller) finish(v any, err error) {
 	t.answer(text)
 }
 
-// answer sends the document, or what is left of the lines.
+// answer sends the document, or the remaining lines.
 func (t *teller) answer(text []byte) {
 	switch {
 	case t.o.Answers == Lines:
@@ -268,7 +273,7 @@ func (t *teller) answer(text []byte) {
 	}
 }
 
-// refuse sends a problem: as the whole answer, or, where lines have gone ahead, as the last one.
+// refuse sends a problem: as the whole answer or, after lines, as the last one.
 func (t *teller) refuse(p problem) {
 	t.mu.Lock()
 	begun := t.begun
@@ -277,15 +282,15 @@ func (t *teller) refuse(p problem) {
 		p.answer(t.w)
 		return
 	}
-	if t.write != nil { // a text that is no JSON breaks off: half of it must not pass for all
+	if t.write != nil { // a text other than JSON is cut off: a part must not pass for the whole
 		_ = t.send(nil, -1)
 		panic(http.ErrAbortHandler)
 	}
-	text, _ := encode(map[string]problem{"problem": p}) // it has texts and numbers alone
+	text, _ := encode(map[string]problem{"problem": p}) // it has only texts and numbers
 	_ = t.send(text, 0)
 }
 
-// encode writes JSON on a line. Texts keep <, > and &, so that a payload stays as it is.
+// encode writes JSON on one line. It does not escape <, > and &, so that payloads stay unchanged.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -294,7 +299,7 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// operationProblem tells an operator an error in the words of the command line.
+// operationProblem returns an error in the words of the command line.
 func (a *API) operationProblem(r *http.Request, o Operation, err error) problem {
 	p := a.problemOf(r, err)
 	if errors.Is(err, context.Canceled) && a.stopping.Load() && r.Context().Err() == nil {
@@ -322,7 +327,7 @@ func (a *API) operationProblem(r *http.Request, o Operation, err error) problem 
 	}
 	text := e.Error()
 	if e.Code == job.CodeUnavailable {
-		text = e.Message // where Redis is concerns nobody else
+		text = e.Message // the address of Redis is not shown
 	}
 	told := newProblem(c, text, e.Hint)
 	told.Kind = e.Code

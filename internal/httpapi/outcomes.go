@@ -17,40 +17,43 @@ import (
 	"spillway/internal/job"
 )
 
-// Outcomes is the outcome feed of one gateway. An empty cursor is before the first outcome.
+// Outcomes is the outcome feed of one gateway. An empty cursor precedes the first outcome.
 type Outcomes interface {
-	// Read returns up to so many outcomes behind a cursor; none where there is no news.
+	// Read returns up to limit outcomes after a cursor; none if there are none yet.
 	Read(ctx context.Context, after string, limit int) ([]Outcome, error)
-	// Wait returns when there is news behind a cursor, and at the latest after a while. The error is ctx.Err() when ctx ends first.
+	// Wait returns when there is an outcome after a cursor, or when within has passed. The error is ctx.Err()
+	// if ctx ends first.
 	Wait(ctx context.Context, after string, within time.Duration) error
-	// Acked returns the cursor up to which a reader has acknowledged. An error with the code not_found says that there is no such reader.
+	// Acked returns the cursor up to which a reader has acknowledged. An error with code not_found says that
+	// there is no such reader.
 	Acked(ctx context.Context, reader string) (string, error)
-	// Ack notes that a reader has all up to a cursor. It returns what is to be answered, to be written as JSON.
+	// Ack records that a reader has processed everything up to a cursor. It returns the answer, to be written
+	// as JSON.
 	Ack(ctx context.Context, reader, cursor string) (any, error)
 }
 
 // Outcome is a line of the feed.
 type Outcome struct {
 	Cursor string
-	Line   []byte // JSON, without an end of line
+	Line   []byte // JSON, without a line end
 }
 
 const (
 	outcomesShown   = 1000
 	outcomesMost    = 10_000
-	outcomesWait    = 30 * time.Second // the longest wait for news
-	outcomesAtATime = 1000             // so many are read and sent at a time
+	outcomesWait    = 30 * time.Second // the longest wait for outcomes
+	outcomesAtATime = 1000             // read and sent at once
 	ackMost         = 4 << 10          // bytes of an acknowledgement
 )
 
-// outcomeQuery is what a reader asks for.
+// outcomeQuery is a reader's request.
 type outcomeQuery struct {
 	after, reader string
 	limit         int
 	wait          time.Duration
 }
 
-// outcomes answers with what came of jobs: NDJSON, or a stream of events for who accepts one.
+// outcomes answers with outcomes: as NDJSON, or as a stream of events if the caller accepts one.
 func (a *API) outcomes(w http.ResponseWriter, r *http.Request) {
 	feed, p := a.feedOf(r)
 	var q outcomeQuery
@@ -77,7 +80,7 @@ func (a *API) outcomes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// feedOf returns the feed of the gateway that a request names.
+// feedOf returns the feed of the gateway in a request.
 func (a *API) feedOf(r *http.Request) (Outcomes, *problem) {
 	name := r.PathValue("gateway")
 	if _, ok := a.known(r)[name]; !ok {
@@ -129,7 +132,7 @@ func outcomeQueryOf(values url.Values) (q outcomeQuery, p *problem) {
 	return q, nil
 }
 
-// outcomeLines answers with up to a limit of lines, and waits for the first of them where that is asked for.
+// outcomeLines answers with up to limit lines, and waits for the first one if requested.
 func (a *API) outcomeLines(w http.ResponseWriter, r *http.Request, feed Outcomes, q outcomeQuery) {
 	page, err := a.awaited(r, feed, q)
 	if err != nil {
@@ -151,13 +154,13 @@ func (a *API) outcomeLines(w http.ResponseWriter, r *http.Request, feed Outcomes
 			return
 		}
 		if page, err = feed.Read(r.Context(), q.after, min(q.limit-sent, outcomesAtATime)); err != nil {
-			a.problemOf(r, err) // the log hears of it; who reads goes on behind the last line
+			a.problemOf(r, err) // logged; the reader continues after the last line
 			return
 		}
 	}
 }
 
-// awaited returns the first outcomes behind the cursor, waiting for them as long as the reader asks.
+// awaited returns the first outcomes after the cursor. It waits for them as long as the request says.
 func (a *API) awaited(r *http.Request, feed Outcomes, q outcomeQuery) ([]Outcome, error) {
 	ctx := r.Context()
 	for until := time.Now().Add(q.wait); ; {
@@ -176,12 +179,12 @@ func (a *API) awaited(r *http.Request, feed Outcomes, q outcomeQuery) ([]Outcome
 }
 
 const (
-	stopWithin = time.Second      // who waits for news looks so often whether this dispatcher stops
-	beatEvery  = 15 * time.Second // how often a stream of events without news shows that it lives
+	stopWithin = time.Second      // how often a waiting request checks whether this dispatcher stops
+	beatEvery  = 15 * time.Second // how often a stream without outcomes sends a sign of life
 )
 
-// outcomeEvents sends outcomes as they come, as server-sent events, until the reader goes, his token ends, this dispatcher stops, or Redis can't be read: then the
-// reader comes again, with the last event's id.
+// outcomeEvents sends outcomes as server-sent events, until the reader leaves, its token expires, this
+// dispatcher stops, or Redis can't be read: then the reader reconnects with the last event's id.
 func (a *API) outcomeEvents(w http.ResponseWriter, r *http.Request, feed Outcomes, q outcomeQuery) {
 	page, err := feed.Read(r.Context(), q.after, outcomesAtATime)
 	if err != nil {
@@ -190,7 +193,7 @@ func (a *API) outcomeEvents(w http.ResponseWriter, r *http.Request, feed Outcome
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back until it has many
+	w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx would buffer events
 	out, beat := newPiecemeal(w, a.times.write), time.Now()
 	out.text = append(out.text, "retry: 1000\n\n"...)
 	for !a.stopping.Load() && isStillIn(r) {
@@ -220,7 +223,7 @@ func (a *API) outcomeEvents(w http.ResponseWriter, r *http.Request, feed Outcome
 	}
 }
 
-// piecemeal sends an answer in pieces, each of which has a time of its own.
+// piecemeal sends an answer in pieces, each with its own time limit.
 type piecemeal struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
@@ -234,19 +237,19 @@ func newPiecemeal(w http.ResponseWriter, within time.Duration) *piecemeal {
 
 // send sends the next piece.
 func (p *piecemeal) send() error {
-	_ = p.rc.SetWriteDeadline(time.Now().Add(p.within)) // a recorder of a test has none
+	_ = p.rc.SetWriteDeadline(time.Now().Add(p.within)) // not supported by a test recorder
 	_, err := p.w.Write(p.text)
 	p.text = p.text[:0]
 	return errors.Join(err, p.rc.Flush())
 }
 
-// acknowledgement is what a reader says that it has.
+// acknowledgement is the body of a reader's acknowledgement.
 type acknowledgement struct {
 	Reader string `json:"reader"`
 	Cursor string `json:"cursor"`
 }
 
-// ackOutcomes notes that a reader has all outcomes up to a cursor.
+// ackOutcomes records that a reader has processed all outcomes up to a cursor.
 func (a *API) ackOutcomes(w http.ResponseWriter, r *http.Request) {
 	feed, p := a.feedOf(r)
 	var ack acknowledgement

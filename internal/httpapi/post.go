@@ -19,19 +19,19 @@ import (
 	"spillway/internal/roles"
 )
 
-// taken is the answer for a job that is in.
+// taken is the answer for an accepted job.
 type taken struct {
-	Line    int            `json:"line,omitempty"` // of the body, counted from 1; many jobs alone
+	Line    int            `json:"line,omitempty"` // of the body, counted from 1; only for many jobs
 	ID      string         `json:"id"`
 	Gateway string         `json:"gateway,omitempty"`
-	Status  int            `json:"status,omitempty"` // as if the job had come alone; many jobs alone
+	Status  int            `json:"status,omitempty"` // as for a single job; only for many jobs
 	Result  job.Admittance `json:"result"`           // enqueued, parked or duplicate
 	State   job.State      `json:"state,omitempty"`
 	Reason  job.Reason     `json:"reason,omitempty"`   // of parking
 	KnownAt string         `json:"known_at,omitempty"` // the other gateway that knows a duplicate
 }
 
-// order is a POST of jobs: to whom, and what happens to those without room.
+// order is a POST of jobs: the gateway, and what happens to jobs without room.
 type order struct {
 	name string
 	to   Gateway
@@ -54,7 +54,7 @@ func (o order) check(j job.Job) error {
 	return nil
 }
 
-// post takes one job, or many as NDJSON.
+// post accepts one job, or many as NDJSON.
 func (a *API) post(w http.ResponseWriter, r *http.Request) {
 	o := order{name: r.PathValue("gateway")}
 	var known bool
@@ -77,7 +77,7 @@ func (a *API) post(w http.ResponseWriter, r *http.Request) {
 	take(w, r, o)
 }
 
-// taker finds who can read the body.
+// taker returns the handler for the body's type.
 func (a *API) taker(r *http.Request) (func(http.ResponseWriter, *http.Request, order), *problem) {
 	const hint = "send one job as application/json, or many as application/x-ndjson, a line each"
 	if c := r.Header.Get("Content-Encoding"); c != "" && c != "identity" {
@@ -103,7 +103,7 @@ func modeOf(q url.Values) (admission.Mode, *problem) {
 	return "", new(newProblem(codeRequest, "on_full must be park or fail, and there once at most", "leave it out to be told when there is no room"))
 }
 
-// one takes one job in.
+// one accepts one job.
 func (a *API) one(w http.ResponseWriter, r *http.Request, o order) {
 	in := &held{r: r.Body, of: &a.bodies}
 	defer in.drop()
@@ -160,22 +160,23 @@ func brokenOff(err error) *problem {
 	return new(newProblem(codeRequest, "the body broke off", "send the same again: "+knownByID))
 }
 
-// The most that is read of a body for nothing. A client that is still sending when the connection ends often never sees the answer.
+// Bounds on reading an unwanted body. A client that is still sending when the connection ends often misses the
+// answer.
 const (
 	drainBytes = 32 << 20
 	drainTime  = 5 * time.Second
 )
 
-// drain reads what nobody wants, unless the client waits to be told to send it.
+// drain reads an unwanted body, unless the client waits for 100-continue.
 func drain(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Expect") != "" {
 		return
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime)) // a recorder of a test has none
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime)) // not supported by a test recorder
 	_, _ = io.Copy(io.Discard, io.LimitReader(r.Body, drainBytes))
 }
 
-// tell answers what became of one job.
+// tell answers for one job.
 func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admission.Answer) {
 	elsewhere := got.KnownAt != ""
 	got = visible(r, got)
@@ -206,7 +207,7 @@ func (a *API) tell(w http.ResponseWriter, r *http.Request, j job.Job, got admiss
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// visible is an answer without the other gateway that knows a job, where that does not exist for who sends it.
+// visible returns an answer without the other gateway that knows a job, if the sender has no access to it.
 func visible(r *http.Request, got admission.Answer) admission.Answer {
 	if who, _ := roles.Of(r.Context()); got.KnownAt == "" || who.Sees(got.KnownAt) {
 		return got
@@ -217,7 +218,7 @@ func visible(r *http.Request, got admission.Answer) admission.Answer {
 	return got
 }
 
-// place is the path of a job. Clients take . and .. for steps of the path.
+// place returns the path of a job. Clients interpret . and .. as path steps.
 func place(gateway, id string) string {
 	escaped := url.PathEscape(id)
 	if escaped == "." || escaped == ".." {
@@ -226,7 +227,7 @@ func place(gateway, id string) string {
 	return "/v1/gateways/" + gateway + "/jobs/" + escaped
 }
 
-// outcome says what became of a job: it is in, or there is a problem.
+// outcome returns what became of a job: it is accepted, or there is a problem.
 func outcome(j job.Job, got admission.Answer, now time.Time) (taken, *problem) {
 	t := taken{ID: j.ID, Result: got.Outcome, Status: http.StatusAccepted}
 	switch got.Outcome {

@@ -12,27 +12,27 @@ import (
 	"spillway/internal/roles"
 )
 
-// problem is an answer that says no (RFC 9457). In the answer to many jobs it is the line of one of them.
+// problem is an error answer (RFC 9457). In the answer to many jobs it is the line of one of them.
 type problem struct {
-	Line   int    `json:"line,omitempty"` // of the body, counted from 1; many jobs alone
+	Line   int    `json:"line,omitempty"` // of the body, counted from 1; only for many jobs
 	ID     string `json:"id,omitempty"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Code   code   `json:"code"`
-	// Kind is the class of what is wrong, which is the exit code of the command line.
+	// Kind is the class of the error, which corresponds to the command line's exit code.
 	Kind   job.Code `json:"kind,omitempty"`
 	Detail string   `json:"detail"`
 	Hint   string   `json:"hint,omitempty"`
-	// RetryAfter is when to come again, in seconds; 0: that would not help. It is in the header too.
+	// RetryAfter is when to try again, in seconds; 0: that would not help. It is sent in the header, too.
 	RetryAfter int64 `json:"retry_after,omitempty"`
-	// NeedsRole is the role that was needed, and Role the one that the token has; of the code forbidden alone.
+	// NeedsRole is the role needed, and Role the token's; only for the code forbidden.
 	NeedsRole string     `json:"needs_role,omitempty"`
 	Role      roles.Role `json:"role,omitempty"`
-	// Lines are the problems of each line, where nothing of what begins a body of many jobs could be taken in.
+	// Lines are the problems of each line, if nothing at the start of a body of many jobs could be accepted.
 	Lines []problem `json:"lines,omitempty"`
 }
 
-// code says for a program what is wrong. Codes are never renamed.
+// code identifies the error for programs. Codes are never renamed.
 type code string
 
 const (
@@ -94,7 +94,7 @@ var statuses = map[code]int{
 	codeUnderWay:    http.StatusConflict,
 }
 
-// kindOf is the class of a problem, by its status.
+// kindOf returns the class of a problem, by its status.
 func kindOf(status int) job.Code {
 	switch status {
 	case http.StatusNotFound:
@@ -107,7 +107,7 @@ func kindOf(status int) job.Code {
 	return job.CodeUsage
 }
 
-// awayAfter is when to come again while Redis is away or the dispatcher stops.
+// awayAfter is when to try again while Redis is unreachable or the dispatcher stops.
 const awayAfter = 2 * time.Second
 
 func newProblem(c code, detail, hint string) problem {
@@ -118,7 +118,7 @@ func newProblem(c code, detail, hint string) problem {
 	return p
 }
 
-// codes are those of our errors.
+// codes are those of job.Error.
 var codes = map[job.Code]code{
 	job.CodeFailed:      codeFailed,
 	job.CodeUsage:       codeRequest,
@@ -128,7 +128,8 @@ var codes = map[job.Code]code{
 	job.CodeInterrupted: codeUnavailable,
 }
 
-// problemOf is what a caller hears of an error: a coded one's own words, of any other nothing but that the log knows more.
+// problemOf returns what a caller is told of an error: a coded error's own words; of any other only that it was
+// logged.
 func problemOf(err error) problem {
 	if p, is := errors.AsType[*problem](err); is {
 		return *p
@@ -143,7 +144,7 @@ func problemOf(err error) problem {
 	return newProblem(codes[e.Code], e.Message, e.Hint)
 }
 
-// Error makes a problem an error, which ends what it stands for.
+// Error makes a problem an error.
 func (p *problem) Error() string { return p.Detail }
 
 // answer sends the problem as the whole answer.
@@ -152,7 +153,7 @@ func (p problem) answer(w http.ResponseWriter) {
 		w.Header().Set("Retry-After", strconv.FormatInt(p.RetryAfter, 10))
 	}
 	body, err := json.Marshal(p)
-	if err != nil { // unreachable: it has texts and numbers alone
+	if err != nil { // unreachable: it has only texts and numbers
 		body = nil
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
@@ -161,5 +162,5 @@ func (p problem) answer(w http.ResponseWriter) {
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// seconds are whole ones, rounded up: who comes a little too early is refused again.
+// seconds rounds up to whole seconds: a caller that comes slightly early is refused again.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -9,16 +9,17 @@ import (
 	"spillway/internal/oidc"
 )
 
-// sessionOfLogin is what the text of a session begins with that began with a login.
+// sessionOfLogin is the prefix of the text of a session that began with a login.
 const sessionOfLogin = "oidc "
 
-// The cookie of a browser that is at the provider. It is sent along when the provider sends the browser back, as that of a session is not.
+// The cookie of a browser that is at the provider. Unlike a session's cookie, it is sent when the provider
+// redirects the browser back.
 const (
 	begunCookie       = "spillway_login"
 	secureBegunCookie = "__Host-" + begunCookie
 )
 
-// ofLogin returns whom a login with the provider stands for. The error is an *oidc.Error.
+// ofLogin returns the credential for a login with the provider. The error is an *oidc.Error.
 func (a *access) ofLogin(l oidc.Login) (credential, error) {
 	if a.provider == nil {
 		return credential{}, &oidc.Error{Kind: oidc.Wrong, Message: "there are no logins with a provider any more"}
@@ -27,7 +28,7 @@ func (a *access) ofLogin(l oidc.Login) (credential, error) {
 	return credential{who: who, expires: l.Ends, session: a.provider.ID(), login: &l}, err
 }
 
-// ofSession returns whom the text of a session stands for that began with a login, and whether it does.
+// ofSession returns the credential for the text of a session that began with a login, and whether it did.
 func (a *access) ofSession(id, text string) (credential, bool) {
 	sealed, is := strings.CutPrefix(text, sessionOfLogin)
 	if !is || a.provider == nil {
@@ -41,7 +42,7 @@ func (a *access) ofSession(id, text string) (credential, bool) {
 	return c, err == nil
 }
 
-// provided returns who shows a token of the provider.
+// provided returns the credential for a token of the provider.
 func (g *Guard) provided(r *http.Request, in *access, token string) (credential, *problem) {
 	l, err := in.provider.Check(r.Context(), token)
 	var c credential
@@ -68,12 +69,13 @@ func (g *Guard) provided(r *http.Request, in *access, token string) (credential,
 	return c, &p
 }
 
-// tellOf has the log say why a login was not taken.
+// tellOf logs why a login was rejected.
 func (g *Guard) tellOf(r *http.Request, e *oidc.Error) {
 	g.log.Warn("a login with the OpenID provider was not taken", "why", e.Error(), "name", e.Name, "from", origin(r))
 }
 
-// Provider is the address of the provider with which browsers can log in, and Tokens says whether they can with a token. Empty: with none.
+// Provider returns the address of the provider for browser logins, empty if there is none, and whether tokens
+// are accepted as well.
 func (g *Guard) Provider() (issuer string, tokens bool) {
 	in := g.in.Load()
 	if in.provider != nil && in.provider.Browsers() {
@@ -82,7 +84,8 @@ func (g *Guard) Provider() (issuer string, tokens bool) {
 	return issuer, len(in.tokens) > 0
 }
 
-// BeginLogin sends a browser to the provider, from where it comes back to FinishLogin, on its way to the page next. Its error is an *oidc.Error.
+// BeginLogin sends a browser to the provider, which sends it back to FinishLogin, on its way to the page next.
+// Its error is an *oidc.Error.
 func (g *Guard) BeginLogin(w http.ResponseWriter, r *http.Request, next string) error {
 	in := g.in.Load()
 	if in.provider == nil {
@@ -97,7 +100,8 @@ func (g *Guard) BeginLogin(w http.ResponseWriter, r *http.Request, next string) 
 	return nil
 }
 
-// FinishLogin gives a browser that comes back from the provider its session, and returns the page that it was on its way to. Its error is an *oidc.Error.
+// FinishLogin gives a browser that returns from the provider its session, and returns the page to which it was
+// going. Its error is an *oidc.Error.
 func (g *Guard) FinishLogin(w http.ResponseWriter, r *http.Request) (next string, err error) {
 	in := g.in.Load()
 	if in.provider == nil {
@@ -136,7 +140,7 @@ func noProvider() error {
 	return &oidc.Error{Kind: oidc.Wrong, Message: "nobody logs in with a provider here", Hint: "set oidc in the configuration"}
 }
 
-// said has the log say why a login was not taken.
+// said logs why a login was rejected.
 func (g *Guard) said(r *http.Request, err error) error {
 	if e, is := err.(*oidc.Error); is {
 		g.tellOf(r, e)
@@ -144,7 +148,7 @@ func (g *Guard) said(r *http.Request, err error) error {
 	return err
 }
 
-// Reach has the log say if the provider can't be asked now. Nobody waits for it: logins alone do.
+// Reach logs if the provider can't be reached now. Only logins depend on it.
 func (g *Guard) Reach(ctx context.Context) {
 	in := g.in.Load()
 	if in.provider == nil {
@@ -155,7 +159,7 @@ func (g *Guard) Reach(ctx context.Context) {
 	}
 }
 
-// Device returns with which provider, as which client and with which scopes the command line logs in; empty where it does not.
+// Device returns the provider, client and scopes for command-line logins; empty if there are none.
 func (g *Guard) Device() (issuer, client string, scopes []string) {
 	in := g.in.Load()
 	if in.provider == nil {

@@ -2,7 +2,7 @@ package httpapi
 
 import (
 	"cmp"
-	_ "embed" // the description is a file
+	_ "embed" // for the description
 	"fmt"
 	"maps"
 	"net"
@@ -14,25 +14,25 @@ import (
 	"spillway/internal/roles"
 )
 
-// who may use a route: how a token is shown, and with which role.
+// who says how a route is authenticated, and the role that it needs.
 type who struct {
-	cookie bool // that of a browser will do in place of the header
+	cookie bool // a browser's cookie is accepted, too
 	need   roles.Need
 	whole  bool // it shows all gateways: a token for some of them is refused
 }
 
 var everybody = who{need: roles.Nothing}
 
-// programs show the token in the header, people there or by the cookie.
+// programs authenticate by the header, people by the cookie, too.
 func programs(need roles.Need) who { return who{need: need} }
 func people(need roles.Need) who   { return who{cookie: true, need: need} }
 
-// route is one path and what it answers by method.
+// route is one path with its handlers by method.
 type route struct {
 	path string
 	who  who
 	by   map[string]http.HandlerFunc
-	// query are the parameters that it knows: any other is refused. Nil: the handler looks itself.
+	// query are the parameters that it knows: any other is refused. Nil: the handler checks them itself.
 	query []string
 }
 
@@ -93,7 +93,7 @@ func (r route) serve(w http.ResponseWriter, req *http.Request) {
 	}
 	switch {
 	case ok:
-		if _, err := url.ParseQuery(req.URL.RawQuery); err != nil && strings.HasPrefix(r.path, "/v1/") { // a part of it would be left out
+		if _, err := url.ParseQuery(req.URL.RawQuery); err != nil && strings.HasPrefix(r.path, "/v1/") { // otherwise a part of it would be ignored
 			drain(w, req)
 			newProblem(codeRequest, "the query can't be read", "write % & ; and other special characters as %XX").answer(w)
 			return
@@ -113,7 +113,7 @@ func (r route) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// stranger returns a parameter that the route does not know: a typing error must not pass for all there is.
+// stranger returns a parameter that the route does not know: a typing mistake must not widen a query.
 func (r route) stranger(req *http.Request) (name string, is bool) {
 	if r.query == nil {
 		return "", false
@@ -131,14 +131,15 @@ func (a *API) metrics(w http.ResponseWriter, r *http.Request) { a.cfg.Metrics.Se
 //go:embed openapi.json
 var openapi []byte
 
-// describe answers with the OpenAPI document. A test holds it against the routes.
+// describe answers with the OpenAPI document. A test compares it with the routes.
 func describe(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(openapi)
 }
 
-// sameSite refuses what a foreign page makes a browser send. Where nobody needs a token, loopback is all that keeps others out, and a
-// page whose name was made to point at loopback would be of the same origin: so there a name in Host must be localhost.
+// sameSite refuses requests that a foreign page makes a browser send. Without tokens, only loopback protects,
+// and a page whose name was made to point at loopback would be of the same origin; so a name in Host must then
+// be localhost.
 func sameSite(g *Guard, next http.Handler) http.Handler {
 	foreign := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// times bound how long a caller may take. A connection without a bound is one that anybody can hold for ever.
+// times bound how long a caller may take. A connection without a bound could be held forever.
 type times struct {
 	head  time.Duration // for the head of a request
-	read  time.Duration // for a request in all; of many jobs, between two pieces of the body
-	write time.Duration // for an answer in all; of many jobs, for each piece of it
+	read  time.Duration // for a whole request; for many jobs, between two pieces of the body
+	write time.Duration // for a whole answer; for many jobs, for each piece
 	idle  time.Duration // between two requests
-	// refuse is how long what is left of a refused request is read, so that the caller sees why.
+	// refuse is how long the rest of a refused request is read, so that the caller sees the reason.
 	refuse time.Duration
-	// unread is how long many jobs wait for the caller to read what the spool has no more room for; shorter than write.
+	// unread is how long a POST of many jobs waits for the caller to read once the spool is full; shorter than
+	// write.
 	unread time.Duration
 }
 
@@ -25,14 +26,16 @@ func defaultTimes() times {
 // headMost bounds the head of a request, in bytes.
 const headMost = 64 << 10
 
-// Server returns the server of the HTTP side, with a bound of time for every way that a connection may take. Serve it on a listener of Bound.
+// Server returns the HTTP server, with time limits for every phase of a connection. Serve it on a listener of
+// Bound.
 func (a *API) Server(log *slog.Logger) *http.Server {
 	t := a.times
 	return &http.Server{Handler: a, ReadHeaderTimeout: t.head, ReadTimeout: t.read, WriteTimeout: t.write, IdleTimeout: t.idle,
 		MaxHeaderBytes: headMost, ConnContext: withConn, ConnState: moved, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 }
 
-// refused says whether an answer ends its connection: of a caller who was not let in always, else where a body may still come that nobody wants.
+// refused reports whether an answer ends its connection: always for a refused caller, and otherwise if an
+// unwanted body may still come.
 func refused(r *http.Request, status int) bool {
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden:
@@ -43,10 +46,10 @@ func refused(r *http.Request, status int) bool {
 	return false
 }
 
-// refuse has the answer go out at once and the connection end soon, whatever is still to come of the request.
+// refuse sends the answer at once and ends the connection soon, whatever is still to come of the request.
 func refuse(w http.ResponseWriter, within time.Duration) {
 	w.Header().Set("Connection", "close")
 	rc := http.NewResponseController(w)
-	_ = rc.EnableFullDuplex() // without it the answer waits for the body; a recorder of a test has none
+	_ = rc.EnableFullDuplex() // without it the answer waits for the body; not supported by a test recorder
 	_ = rc.SetReadDeadline(time.Now().Add(within))
 }

@@ -13,7 +13,8 @@ import (
 	"spillway/internal/roles"
 )
 
-// Sessions keep who has logged in, for all dispatchers that a browser may reach. A text is found by an id until its time is over.
+// Sessions stores logins for all dispatchers that a browser may reach. A text is found by its id until it
+// expires.
 type Sessions interface {
 	Keep(ctx context.Context, id, text string, within time.Duration) error
 	// Find returns a text; empty: there is none.
@@ -24,18 +25,20 @@ type Sessions interface {
 // SessionFor is how long a browser stays logged in.
 const SessionFor = 8 * time.Hour
 
-// mostSessions bounds the sessions that one process remembers by itself.
+// mostSessions bounds the sessions that one process remembers itself.
 const mostSessions = 10_000
 
-// cookieName is the cookie's. Its value is the random id of a session. Over TLS its name has a prefix by which browsers take it from this host alone.
+// cookieName is the cookie's name. Its value is the random id of a session. Over TLS its name has a prefix that
+// makes browsers accept it only from this host.
 const (
 	cookieName   = "spillway_session"
 	secureCookie = "__Host-" + cookieName
 )
 
-// sessions are those of the browsers. What this process has seen of them it remembers, for when their store is away, or where there is none.
+// sessions are browsers' sessions. This process remembers those that it has seen, in case the store is
+// unreachable or there is none.
 type sessions struct {
-	store Sessions // nil: there is none
+	store Sessions // nil: none
 
 	mu  sync.Mutex
 	all map[string]session
@@ -46,17 +49,19 @@ type session struct {
 	ends time.Time
 }
 
-// newCredential returns a token as requests are held against it. Its sessions hold what only the token can make, and from which nobody can make the token.
+// newCredential returns a token prepared for checking requests. Its sessions contain a text that can be made
+// only from the token, and from which the token can't be derived.
 func newCredential(t Token, who roles.Identity) credential {
 	mac := hmac.New(sha256.New, t.SHA256[:])
 	mac.Write([]byte("console session"))
 	return credential{digest: t.SHA256, who: who, expires: t.Expires, session: hex.EncodeToString(mac.Sum(nil)), short: t.Length > 0 && t.Length < LeastToken}
 }
 
-// Keep has the sessions kept where other dispatchers find them. It comes before the first request.
+// Keep sets the store shared by dispatchers. It must be called before the first request.
 func (g *Guard) Keep(store Sessions) { g.sessions.store = store }
 
-// LogIn gives a browser that shows a token its cookie, and says whether it was one. after is when an address may try again that has shown too many wrong ones; 0: now.
+// LogIn gives a browser that presents a valid token its cookie, and reports whether it was valid. after is when
+// an address with too many wrong tokens may try again; 0: now.
 func (g *Guard) LogIn(w http.ResponseWriter, r *http.Request, token string) (ok bool, after time.Duration) {
 	if g.Open() {
 		return true, 0
@@ -73,7 +78,7 @@ func (g *Guard) LogIn(w http.ResponseWriter, r *http.Request, token string) (ok 
 	return true, 0
 }
 
-// begin gives a browser the cookie of a new session, which holds text of its id.
+// begin gives a browser the cookie of a new session, which contains text of its id.
 func (g *Guard) begin(w http.ResponseWriter, r *http.Request, who roles.Identity, lasts time.Duration, text func(id string) string) {
 	note(r, who)
 	id := rand.Text()
@@ -81,7 +86,7 @@ func (g *Guard) begin(w http.ResponseWriter, r *http.Request, who roles.Identity
 	http.SetCookie(w, g.cookie(r, id, int(lasts/time.Second)))
 }
 
-// LogOut ends a browser's session, wherever its cookie is.
+// LogOut ends a browser's session everywhere.
 func (g *Guard) LogOut(w http.ResponseWriter, r *http.Request) {
 	for _, name := range []string{secureCookie, cookieName} {
 		if c, err := r.Cookie(name); err == nil {
@@ -99,7 +104,7 @@ func (g *Guard) cookie(r *http.Request, value string, age int) *http.Cookie {
 	return c
 }
 
-// session returns the token that a request's cookie stands for.
+// session returns the credential for a request's cookie.
 func (g *Guard) session(r *http.Request) (credential, bool) {
 	for _, name := range []string{secureCookie, cookieName} {
 		cookie, err := r.Cookie(name)
@@ -119,7 +124,7 @@ func (g *Guard) session(r *http.Request) (credential, bool) {
 	return credential{}, false
 }
 
-// storeTime bounds what is asked of the store of sessions.
+// storeTime bounds access to the store of sessions.
 const storeTime = 2 * time.Second
 
 func (s *sessions) begin(ctx context.Context, id, text string, lasts time.Duration) {
@@ -129,7 +134,7 @@ func (s *sessions) begin(ctx context.Context, id, text string, lasts time.Durati
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	_ = s.store.Keep(ctx, id, text, lasts) // the other dispatchers ask for the token then
+	_ = s.store.Keep(ctx, id, text, lasts) // other dispatchers then ask for the token
 }
 
 func (s *sessions) remember(id, text string, ends time.Time) {
@@ -147,7 +152,7 @@ func (s *sessions) remember(id, text string, ends time.Time) {
 	s.all[id] = session{text, ends}
 }
 
-// find returns what a session holds; empty: there is none.
+// find returns the text of a session; empty: there is none.
 func (s *sessions) find(ctx context.Context, id string) string {
 	s.mu.Lock()
 	mine := s.all[id]
@@ -161,7 +166,7 @@ func (s *sessions) find(ctx context.Context, id string) string {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	text, err := s.store.Find(ctx, id)
-	if err != nil { // the page says that Redis is away, and not that nobody has logged in
+	if err != nil { // the page then says that Redis is unreachable, not that the user is logged out
 		return mine.text
 	}
 	switch {
@@ -186,5 +191,5 @@ func (s *sessions) end(ctx context.Context, id string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
-	_ = s.store.Drop(ctx, id) // it ends by itself
+	_ = s.store.Drop(ctx, id) // it expires
 }

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// The bounds of what waits of answers, in bytes.
+// Bounds on waiting answers, in bytes.
 const (
-	spoolMemory = 256 << 10 // of one, in memory, before a file takes the rest
-	spoolMost   = 64 << 20  // of one, in its file
+	spoolMemory = 256 << 10 // of one answer in memory; the rest goes to a file
+	spoolMost   = 64 << 20  // of one answer, in its file
 	spoolsMost  = 256 << 20 // in all files
 )
 
-// spool holds what the caller has not read yet of an answer that begins before its request has ended. Many clients read
-// nothing before they have sent everything: if writing to them could block reading from them, both would wait for
-// ever. It takes constant memory, and what is beyond that goes to a file without a name, up to a bound. Where there is no room, Write
+// spool holds the unread part of an answer that begins before its request has ended. Many clients read nothing
+// before they have sent everything: if writing to them could block reading from them, both sides would wait
+// forever. It uses constant memory; more goes to an unlinked file, up to a bound. When that is full, Write
 // waits for the reader.
 type spool struct {
 	total *budget // of all spools' files
@@ -28,15 +28,15 @@ type spool struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	memory  []byte
-	file    *os.File // nil until it is needed; a ring of most bytes
-	nofile  bool     // there can be none
-	size    int64    // of file, as taken from total
-	put     int64    // in file, and what was there before: where the next byte goes
-	got     int64    // and where the next byte comes from; after what is in memory
-	reads   int64    // how often something was read
-	tail    []byte   // behind all else
+	file    *os.File // nil until needed; a ring of most bytes
+	nofile  bool     // a file is not possible
+	size    int64    // of file, reserved from total
+	put     int64    // bytes ever written to file: where the next byte goes
+	got     int64    // bytes ever read from it: where the next byte comes from, after those in memory
+	reads   int64    // number of reads
+	tail    []byte   // after everything else
 	closed  bool
-	failed  error // the reader is gone
+	failed  error // set when the reader is gone
 }
 
 func newSpool(total *budget, patience time.Duration) *spool {
@@ -45,10 +45,11 @@ func newSpool(total *budget, patience time.Duration) *spool {
 	return s
 }
 
-// errUnread says that there is no room, as nothing is read.
+// errUnread says that there is no room because nothing is read.
 var errUnread = errors.New("the answer is not read")
 
-// Write adds p, or nothing. It fails when the reader is gone, and with errUnread when there is no room and nothing was read for a while.
+// Write adds all of p, or nothing. It fails if the reader is gone, and with errUnread if there is no room and
+// nothing was read for a while.
 func (s *spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,14 +107,14 @@ func (s *spool) toFile(p []byte) bool {
 	if err == nil && first < n {
 		_, err = s.file.WriteAt(p[first:], 0)
 	}
-	if err != nil { // the disk is full, say: what is in the file already is still read
+	if err != nil { // for example, the disk is full: what is in the file is still read
 		return false
 	}
 	s.put += n
 	return true
 }
 
-// unnamed returns a file that is gone with the process.
+// unnamed returns an unlinked file, which disappears with the process.
 func unnamed() (file *os.File, none bool) {
 	f, err := os.CreateTemp("", "spillway-answer-*")
 	if err != nil {
@@ -123,7 +124,7 @@ func unnamed() (file *os.File, none bool) {
 	return f, false
 }
 
-// Read waits for bytes; io.EOF comes behind the last ones, after end.
+// Read waits for bytes. After end, it returns io.EOF after the last one.
 func (s *spool) Read(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +169,7 @@ func (s *spool) giveBack() {
 	s.size = 0
 }
 
-// empty says that a Read would wait.
+// empty reports whether a Read would wait.
 func (s *spool) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *spool) empty() bool {
 
 var errReaderGone = errors.New("the caller reads no more")
 
-// leave says that nobody reads any more.
+// leave says that the reader is gone.
 func (s *spool) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +194,7 @@ func (s *spool) end(tail []byte) {
 	s.changed.Broadcast()
 }
 
-// drop frees the file, once nobody writes or reads any more.
+// drop frees the file when neither side uses it any more.
 func (s *spool) drop() {
 	if s.file != nil {
 		_ = s.file.Close()

@@ -8,20 +8,20 @@ import (
 	"spillway/internal/roles"
 )
 
-// HowToLogIn says with which OpenID provider the command line logs in. All of it is left out where there is none.
+// HowToLogIn says how the command line logs in with an OpenID provider. It is empty if there is none.
 type HowToLogIn struct {
 	Issuer   string   `json:"issuer,omitempty"`
 	ClientID string   `json:"client_id,omitempty"`
 	Scopes   []string `json:"scopes,omitempty"`
 }
 
-// Whoami says whom a token stands for.
+// Whoami describes the owner of a token.
 type Whoami struct {
-	Name     string      `json:"name,omitempty"` // it is left out where the token has none
+	Name     string      `json:"name,omitempty"` // omitted if the token has none
 	Role     roles.Role  `json:"role"`
-	Gateways []string    `json:"gateways,omitempty"` // those that exist for it; it is left out where all do
+	Gateways []string    `json:"gateways,omitempty"` // visible gateways; omitted if all are
 	Via      roles.Proof `json:"via"`
-	// Ends is when the token or login ends. It is left out where it never does.
+	// Ends is when the token or login expires; omitted if never.
 	Ends *time.Time `json:"ends,omitempty"`
 }
 
@@ -41,12 +41,12 @@ func (a *API) whoami(w http.ResponseWriter, r *http.Request) {
 	answerJSON(w, answer)
 }
 
-// ends is the key of when the token or login of a request ends.
+// ends is the context key for when the token or login of a request expires.
 type ends struct{}
 
 func answerJSON(w http.ResponseWriter, v any) {
 	body, err := json.Marshal(v)
-	if err != nil { // unreachable: it has texts and times alone
+	if err != nil { // unreachable: it has only texts and times
 		body = nil
 	}
 	w.Header().Set("Content-Type", "application/json")
