@@ -1,5 +1,6 @@
-// Package access is for step 5 of 8: it keeps the access token of a gateway (OAuth 2, client credentials). All processes share one, in Redis. One of them
-// fetches the next one ahead of its end, and the others go on with the old one until then.
+// Package access supports step 5 of 8: it manages the access token of a gateway (OAuth 2, client credentials). All
+// processes share one token, in Redis. One of them fetches the next one before it expires, and the others keep
+// using the old one until then.
 //
 //	call ── Current ── memory, while the token is fresh
 //	           │ the token is about to end, or was refused
@@ -25,51 +26,57 @@ import (
 )
 
 const (
-	// DefaultLife is how long a token lives whose life nobody says.
+	// DefaultLife is the assumed lifetime of a token without one.
 	DefaultLife = 5 * time.Minute
-	// freshFor is how long a token counts as fetched just now, in place of one that was refused; freshWorked where calls with it have been taken.
+	// freshFor is how long a token counts as just fetched, as replacement of a refused one; freshWorked applies if
+	// calls with it have been accepted.
 	freshFor    = time.Minute
 	freshWorked = 5 * time.Second
-	// margin is how long before its end a token is used no more, so that it does not end on its way; at most a tenth of its life.
+	// margin is how long before its expiry a token is no longer used, so that it does not expire in transit; at
+	// most a tenth of its lifetime.
 	margin = time.Second
-	// firstBackoff and mostRefused bound the back-off after a no of the token endpoint, which only a person mends as a rule.
+	// firstBackoff and mostRefused bound the back-off after a refusal of the token endpoint, which usually needs an
+	// operator.
 	firstBackoff = time.Second
 	mostRefused  = time.Minute
-	// look is how long to wait at most before it is looked whether another process has fetched a token.
+	// look is the longest time between checks whether another process has fetched a token.
 	look = 100 * time.Millisecond
-	// lateWithin is what is added to the time that a fetch may take before another process may fetch.
+	// lateWithin is added to the time that a fetch may take before another process may fetch.
 	lateWithin = 2 * time.Second
-	// tellWithin bounds writing down what a fetch came to, also when the process is about to stop.
+	// tellWithin bounds recording the result of a fetch, even while the process is stopping.
 	tellWithin = 2 * time.Second
-	// sayEvery is how often the log says the same failure at least.
+	// sayEvery is how often the same failure is logged.
 	sayEvery = time.Minute
 )
 
-// Answer is what came of asking for a token.
+// Answer is the result of requesting a token.
 type Answer struct {
 	// Token is the token.
 	Token string
-	// Life is how long it lives from the moment at which it was asked for. Zero means DefaultLife.
+	// Life is its lifetime from the time of the request. Zero means DefaultLife.
 	Life time.Duration
-	// Refused says, with an error, that the endpoint has said no. It is asked again later and later, up to a minute; else up to Config.Backoff.
+	// Refused says, with an error, that the endpoint refused. The back-off then grows up to a minute, and otherwise
+	// up to Config.Backoff.
 	Refused bool
-	// Local says, with an error, that it is a fault of this machine: other processes are not kept from trying.
+	// Local says, with an error, that it is a fault of this machine: other processes may try.
 	Local bool
-	// Wait is how long the endpoint asked, with an error, to be left alone. Zero means that it did not say.
+	// Wait is how long the endpoint asked to be left alone, with an error. Zero means that it did not say.
 	Wait time.Duration
 }
 
-// Config is what a keeper works with.
+// Config configures a Keeper.
 type Config struct {
 	Gateway string
 	Redis   redis.UniversalClient
-	// Box seals the token in Redis as it seals payloads. A Box that seals opens none that is not sealed. Nil: it lies there in plain.
+	// Box seals the token in Redis like payloads. A Box that seals opens nothing unsealed. Nil: it is stored in
+	// plain text.
 	Box *seal.Box
-	// Credentials is a text of all that a token follows from. Processes with the same share their tokens. It is kept as a digest.
+	// Credentials is a text of everything that determines a token. Processes with the same text share their tokens.
+	// It is stored as a digest.
 	Credentials string
-	// Fetch asks for a token, within that time. Its errors hold no secret.
+	// Fetch requests a token, within Within. Its errors contain no secrets.
 	Fetch func(ctx context.Context) (Answer, error)
-	// Within is how long Fetch takes at most.
+	// Within is the longest time that Fetch takes.
 	Within time.Duration
 	// Backoff is the longest time between two tries while the endpoint can't be reached or fails. Zero means 5 s.
 	Backoff time.Duration
@@ -77,7 +84,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Token is an access token as this process has it.
+// Token is an access token in this process.
 type Token struct {
 	// Text is the token itself: a secret.
 	Text       string
@@ -86,14 +93,15 @@ type Token struct {
 	worked     atomic.Bool
 }
 
-// Works says that the gateway took the token: its answer to a call was another one than 401.
+// Works records that the gateway accepted the token: it answered a call with something other than 401.
 func (t *Token) Works() {
 	if !t.worked.Load() {
 		t.worked.Store(true)
 	}
 }
 
-// Keeper keeps the access token of one gateway in one process. A nil Keeper is that of a gateway without one: it is always ready. Safe for concurrent use.
+// Keeper manages the access token of one gateway in one process. A nil Keeper is for a gateway without tokens: it
+// is always ready. A Keeper is safe for concurrent use.
 type Keeper struct {
 	cfg   Config
 	keys  []string // of these credentials, and of the gateway
@@ -101,18 +109,18 @@ type Keeper struct {
 	shut  error // the token can't be sealed here
 
 	token  atomic.Pointer[Token]
-	before atomic.Pointer[Token] // the one before it, which a call may still carry
-	next   atomic.Int64          // when another token may be asked for ahead of the end of this one (ns)
-	turn   chan struct{}         // holds whoever deals with Redis and the endpoint
+	before atomic.Pointer[Token] // the previous one, which a call may still carry
+	next   atomic.Int64          // when the next token may be requested before this one expires (ns)
+	turn   chan struct{}         // held while using Redis and the endpoint
 	ctx    context.Context       //nolint:containedctx // the keeper's life
 	end    context.CancelFunc    // ends it
-	ahead  sync.WaitGroup        // what goes on in the background
-	mu     sync.Mutex            // for what follows, and for what begins in the background
-	said   string                // why there is no token, as the log said last
+	ahead  sync.WaitGroup        // background work
+	mu     sync.Mutex            // for what follows, and for starting background work
+	said   string                // why there is no token, as last logged
 	saidAt time.Time
 }
 
-// New returns a keeper that asks for nothing before it is needed.
+// New returns a Keeper. It requests nothing before a token is needed.
 func New(cfg Config) *Keeper {
 	if cfg.Backoff <= 0 {
 		cfg.Backoff = 5 * time.Second
@@ -126,7 +134,7 @@ func New(cfg Config) *Keeper {
 	return k
 }
 
-// Close ends what goes on in the background, and every Wait. A token that is known goes on being used.
+// Close ends background work, and every Wait. A known token can still be used.
 func (k *Keeper) Close() {
 	if k == nil {
 		return
@@ -137,7 +145,8 @@ func (k *Keeper) Close() {
 	k.ahead.Wait()
 }
 
-// Current returns the token for a call now, from memory; nil where there is none. Ahead of its end it has another one fetched in the background.
+// Current returns the token for a call now, from memory; nil if there is none. Before it expires, another one is
+// fetched in the background.
 func (k *Keeper) Current() *Token {
 	t, now := k.token.Load(), time.Now()
 	if t == nil || !now.Before(t.end) {
@@ -149,10 +158,10 @@ func (k *Keeper) Current() *Token {
 	return t
 }
 
-// Ready says whether a call can be made now.
+// Ready reports whether a call can be made now.
 func (k *Keeper) Ready() bool { return k == nil || k.Current() != nil }
 
-// Known returns the tokens that calls may carry now, to be looked for in answers.
+// Known returns the tokens that calls may carry now, to be masked in answers.
 func (k *Keeper) Known() (texts []string) {
 	if k == nil {
 		return nil
@@ -165,7 +174,7 @@ func (k *Keeper) Known() (texts []string) {
 	return texts
 }
 
-// renew deals with the next token in the background, unless somebody does.
+// renew gets the next token in the background, unless that is in progress.
 func (k *Keeper) renew() {
 	select {
 	case k.turn <- struct{}{}:
@@ -188,7 +197,7 @@ func (k *Keeper) renew() {
 	})
 }
 
-// pause is how long to wait at least before Redis is asked again ahead of the token's end.
+// pause returns the shortest time until Redis is asked again before the token expires.
 func (k *Keeper) pause() time.Duration {
 	t := k.token.Load()
 	if t == nil {
@@ -217,7 +226,7 @@ func (k *Keeper) Wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// await is obtain for who waits: it takes turns with the others.
+// await is obtain for a waiting caller: it takes turns with others.
 func (k *Keeper) await(ctx context.Context) (time.Duration, error) {
 	select {
 	case k.turn <- struct{}{}:
@@ -234,8 +243,8 @@ func (k *Keeper) await(ctx context.Context) (time.Duration, error) {
 	return k.obtain(ctx)
 }
 
-// Refused takes in that a call with the token was answered 401, and says whether it may go again, with another token. It may not where that one was fetched just now
-// in place of one that was refused: then the gateway does not let us in.
+// Refused records that a call with the token was answered 401, and reports whether it may be repeated with another
+// token. It may not if that token was just fetched to replace a refused one: then the gateway denies access.
 func (k *Keeper) Refused(ctx context.Context, t *Token) bool {
 	fresh := freshFor
 	if t.worked.Load() {
@@ -257,7 +266,7 @@ func (k *Keeper) Refused(ctx context.Context, t *Token) bool {
 	return true
 }
 
-// say writes into the log why there is no token, but not the same thing all the time.
+// say logs why there is no token, without repeating itself too often.
 func (k *Keeper) say(what string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return

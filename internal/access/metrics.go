@@ -2,17 +2,17 @@ package access
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// The results of asking for a token.
+// The results of requesting a token.
 const (
 	granted = "granted"
-	refused = "refused" // the endpoint said no
+	refused = "refused" // the endpoint refused
 	failed  = "failed"  // it could not be reached, or failed
 )
 
-// Metrics are the instruments of all keepers of a process.
+// Metrics are the metrics of all keepers of a process.
 type Metrics struct{ requests, drops *prometheus.CounterVec }
 
-// NewMetrics registers the instruments. A nil reg registers none.
+// NewMetrics registers the metrics. With a nil reg it registers none.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "spillway_token_requests_total",
@@ -26,7 +26,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// begin has the instruments of a gateway at zero.
+// begin sets the metrics of a gateway to zero.
 func (m *Metrics) begin(gateway string) {
 	for _, result := range []string{granted, refused, failed} {
 		m.requests.WithLabelValues(gateway, result)
@@ -34,7 +34,7 @@ func (m *Metrics) begin(gateway string) {
 	m.drops.WithLabelValues(gateway)
 }
 
-// Forget takes the instruments of a gateway away that is served no more.
+// Forget removes the metrics of a gateway that is no longer served.
 func (m *Metrics) Forget(gateway string) {
 	m.requests.DeletePartialMatch(prometheus.Labels{"gateway": gateway})
 	m.drops.DeletePartialMatch(prometheus.Labels{"gateway": gateway})

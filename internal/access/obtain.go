@@ -3,7 +3,7 @@ package access
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // the scripts are files
+	_ "embed" // for the scripts
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
@@ -39,16 +39,17 @@ var (
 	lookScript    = redisdb.NewScript(redisdb.NowLua, lookLua)
 )
 
-// sealedAs is what a token is sealed for. No job has an id with a space.
+// sealedAs is the id for which a token is sealed. No job has an id with a space.
 const sealedAs = "access token"
 
-// digest is how Redis's keys name credentials. Where payloads are sealed, nobody without the key can tell from it what they might be.
+// digest returns the name of credentials in Redis's keys. If payloads are sealed, the credentials can't be guessed
+// from it without the key.
 func digest(box *seal.Box, credentials string) string {
 	sum := sha256.Sum256([]byte(credentials))
 	return box.Digest(sealedAs, hex.EncodeToString(sum[:16]))
 }
 
-// taken is what take.lua says.
+// taken is the reply of take.lua.
 type taken struct {
 	state, stored, number string
 	lives, renew, wait    time.Duration
@@ -73,13 +74,13 @@ func (k *Keeper) take(ctx context.Context) (t taken, err error) {
 	return t, nil
 }
 
-// obtain reads the token from Redis, and fetches another one where that is this process's part. It returns how long to wait before the next look.
-// The caller has the turn.
+// obtain reads the token from Redis, and fetches another one if it is this process's turn. It returns how long to
+// wait before the next check. The caller holds turn.
 func (k *Keeper) obtain(ctx context.Context) (wait time.Duration, err error) {
 	if k.shut != nil {
 		return firstBackoff, k.shut
 	}
-	asked := time.Now() // what is left of a life counts from before it was read
+	asked := time.Now() // the remaining lifetime counts from before it was read
 	t, err := k.take(ctx)
 	if err != nil {
 		return firstBackoff, err
@@ -100,10 +101,10 @@ func (k *Keeper) obtain(ctx context.Context) (wait time.Duration, err error) {
 	return jittered(t.wait), nil
 }
 
-// jittered is a little longer than d, so that processes which wait for the same moment come one after another.
+// jittered returns slightly more than d, so that processes waiting for the same time come one after another.
 func jittered(d time.Duration) time.Duration { return d + rand.N(d/10+time.Millisecond) }
 
-// adopt takes a token of Redis's for the one of this process.
+// adopt starts to use a token from Redis.
 func (k *Keeper) adopt(asked time.Time, t taken) error {
 	if k.cfg.Box.Seals() && !seal.Sealed([]byte(t.stored)) {
 		return k.discard(t, "it is not sealed, though encryption is on")
@@ -120,11 +121,11 @@ func (k *Keeper) adopt(asked time.Time, t taken) error {
 func (k *Keeper) discard(t taken, why string) error {
 	ctx, cancel := context.WithTimeout(k.ctx, tellWithin)
 	defer cancel()
-	_ = refusedScript.Run(ctx, k.cfg.Redis, k.keys[:1], 0, t.number, 0).Err() // if it is still there, the next look finds it again
+	_ = refusedScript.Run(ctx, k.cfg.Redis, k.keys[:1], 0, t.number, 0).Err() // if it is still there, the next check finds it again
 	return fmt.Errorf("the access token in Redis can't be used: %s; another one is fetched", why)
 }
 
-// use has calls carry a token from now on.
+// use makes calls carry a token from now on.
 func (k *Keeper) use(t *Token) {
 	old := k.token.Load()
 	if old != nil && old.number == t.number && time.Now().Before(old.end) {
@@ -136,7 +137,7 @@ func (k *Keeper) use(t *Token) {
 	k.token.Store(t)
 }
 
-// fetch asks for a token, and writes down what came of it.
+// fetch requests a token, and records the result.
 func (k *Keeper) fetch(ctx context.Context, asked time.Time) (time.Duration, error) {
 	got, err := k.cfg.Fetch(ctx)
 	k.cfg.Metrics.asked(k.cfg.Gateway, got, err)
@@ -163,7 +164,7 @@ func (k *Keeper) granted(ctx context.Context, asked time.Time, got Answer) (time
 	if err != nil {
 		return firstBackoff, fmt.Errorf("an access token could not be written into Redis: %w", err)
 	}
-	if number == "0" { // it took too long, or the answer of the first try was lost: the next look says
+	if number == "0" { // it took too long, or the reply to the first try was lost: the next check tells
 		return look, nil
 	}
 	k.use(&Token{Text: got.Token, number: number, renew: asked.Add(renew), end: asked.Add(life)})
@@ -171,7 +172,8 @@ func (k *Keeper) granted(ctx context.Context, asked time.Time, got Answer) (time
 	return 0, nil
 }
 
-// failed writes down that there is no token. A stop of this process, or a fault of its machine, keeps nobody else from trying.
+// failed records that there is no token. A stop of this process, or a fault of its machine, does not keep others
+// from trying.
 func (k *Keeper) failed(ctx context.Context, stopped bool, got Answer, why error) (time.Duration, error) {
 	most := k.cfg.Backoff
 	switch {
@@ -191,9 +193,9 @@ func (k *Keeper) failed(ctx context.Context, stopped bool, got Answer, why error
 
 // Standing says why a gateway has no access token.
 type Standing struct {
-	// Why begins with "no access token". Empty where there is one, or where nobody has asked for one.
+	// Why begins with "no access token". It is empty if there is one, or if none was requested.
 	Why string
-	// Again is when it is tried again.
+	// Again is when the next try is due.
 	Again time.Time
 }
 

@@ -1,5 +1,5 @@
-// Package audit checks that every job of a gateway is where its record says, that all totals agree with the records, and puts right what does not: writes behind
-// our back, evictions and lost writes do that.
+// Package audit checks that every job of a gateway is where its record says, and that all totals agree with the
+// records. It repairs what does not, after foreign writes, evictions or lost writes.
 package audit
 
 import (
@@ -16,19 +16,19 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Books are the records of one gateway's jobs, as the ledger keeps them.
+// Books are the records of one gateway's jobs, as the ledger maintains them.
 type Books interface {
-	// Look returns the gateway's totals, all of one moment.
+	// Look returns the gateway's totals, all read at one moment.
 	Look(ctx context.Context) (record.Standing, error)
-	// BatchJobs yields the jobs of a batch, without a state those whose records are gone.
+	// BatchJobs yields the jobs of a batch. Jobs whose records are gone have no state.
 	BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record, error]
-	// Task returns the id, the key and the message of a job's task for one generation. Only mending needs it.
+	// Task returns the id, the key and the message of a job's task for one generation. Only repairs need it.
 	Task(id string, generation int64) (taskID, key string, msg []byte, err error)
-	// LaneSets are the keys of the sets in which lanes with jobs stand; none where the gateway has no lanes.
+	// LaneSets returns the keys of the sets of lanes with jobs; nil if the gateway has no lanes.
 	LaneSets() []string
 }
 
-// Gateway is one gateway whose books are checked and mended. Safe for concurrent use.
+// Gateway is a gateway whose data is checked and repaired. It is safe for concurrent use.
 type Gateway struct {
 	c     redis.UniversalClient
 	name  string
@@ -43,33 +43,35 @@ func New(c redis.UniversalClient, gateway string, books Books) *Gateway {
 	return &Gateway{c: c, name: gateway, keys: redisdb.NewKeys(gateway), books: books}
 }
 
-// Params say how to audit.
+// Params configure an audit.
 type Params struct {
-	// Most is how many findings of each kind, faults and notes, are kept; the rest is counted. Zero keeps none.
+	// Most is how many findings of each kind, faults and notes, are kept; others are only counted. Zero keeps none.
 	Most int
-	// Indexed is how many tasks of the queue are remembered at a time, in 8 bytes each; a longer queue takes several rounds. Zero means
-	// 4,000,000.
+	// Indexed is how many tasks of the queue are remembered at once, in 8 bytes each; a longer queue takes several
+	// rounds. Zero means 4,000,000.
 	Indexed int64
-	// Lanes is how many lanes are counted in one script; more are counted a few at a time, which is of no use while jobs come and go. Zero means 5,000.
+	// Lanes is how many lanes one script counts. More are counted a few at a time, which fails while jobs come and
+	// go. Zero means 5,000.
 	Lanes int
-	// Patience is how long what looks wrong at the end may take to be put right before it is judged again. Zero means 1 s; negative, no time.
+	// Patience is how long to wait before what looks wrong at the end is checked again, since it may be repaired
+	// meanwhile. Zero means 1 s; negative, no time.
 	Patience time.Duration
-	// Repair writes the books of batches anew that differ from the records of their jobs, and what brakes count, and puts lanes, and jobs that wait for room, where their turn is. Nothing else
-	// is changed.
+	// Repair rebuilds the totals of batches that differ from their jobs' records, and what brakes count. It also
+	// puts lanes, and jobs that wait for room, in the places where they get their turn. Nothing else is changed.
 	Repair bool
-	// Progress hears now and then how many records have been looked at. Nil: nobody wants to know.
+	// Progress is called from time to time with the number of records read. Nil: not called.
 	Progress func(records int64)
 }
 
-// Report is what an audit of one gateway's books has found.
+// Report is the result of auditing one gateway.
 type Report struct {
-	record.Standing          // at its end
-	Records         int64    // looked at, those of finished jobs included as long as they are known
+	record.Standing          // at the end
+	Records         int64    // records read, including those of finished jobs that are still known
 	Faults          Findings // what must not be
-	Notes           Findings // what is remarkable, and in order
+	Notes           Findings // what is remarkable, but in order
 }
 
-// Findings are those that were kept, and how many there were.
+// Findings are the findings kept, and their total number.
 type Findings struct {
 	Total int64
 	List  []Finding
@@ -83,29 +85,30 @@ func (f *Findings) add(one Finding, most int) {
 }
 
 const (
-	mostSuspects = 1000 // judged at once; more are judged before the survey goes on
+	mostSuspects = 1000 // checked at once; with more, the survey pauses
 	secondLook   = time.Second
-	// sumTries is how often the totals are looked at before they are found wrong, as tasks of jobs that have moved on come and go.
+	// sumTries is how often the totals are read before they count as wrong, because tasks of jobs that have moved
+	// on come and go.
 	sumTries = 3
 )
 
-// auditor is one audit under way.
+// auditor is one audit in progress.
 type auditor struct {
 	g        *Gateway
 	p        Params
 	report   Report
-	finished map[job.State]int64 // records of jobs that are done or discarded
+	finished map[job.State]int64 // records of done or discarded jobs
 	suspects []Finding
-	known    map[Finding]bool // faults that are kept
-	lost     bool             // a lane does not stand where it is to, so nobody can count what stands in it
+	known    map[Finding]bool // faults kept
+	lost     bool             // a lane is in the wrong place, so its jobs can't be counted
 }
 
-// Audit checks that every job that was ever accepted is in exactly one place, and that the totals add up. Others may work on the
-// gateway meanwhile: what looks wrong is judged again, job by job, before it counts as a fault.
+// Audit checks that every job ever accepted is in exactly one place, and that the totals add up. Others may use the
+// gateway meanwhile: what looks wrong is checked again, job by job, before it counts as a fault.
 func (g *Gateway) Audit(ctx context.Context, p Params) (Report, error) {
 	a := &auditor{g: g, p: p, finished: map[job.State]int64{}, known: map[Finding]bool{}}
 	if p.Repair {
-		if _, err := g.relist(ctx, true); err != nil { // else each job of these lanes is looked for
+		if _, err := g.relist(ctx, true); err != nil { // otherwise each job of these lanes is searched for
 			return a.report, fmt.Errorf("check the lanes of %s: %w", g.name, err)
 		}
 	}
@@ -211,7 +214,7 @@ func (a *auditor) fault(f Finding) {
 	}
 }
 
-// still judges one finding anew by one atomic look, and returns what is wrong now, if anything.
+// still checks one finding again with a single script, and returns what is wrong now, if anything.
 func (g *Gateway) still(ctx context.Context, f Finding) (Finding, error) {
 	if f.What == NoRecord {
 		here, err := g.stands(ctx, f)
@@ -227,7 +230,7 @@ func (g *Gateway) still(ctx context.Context, f Finding) (Finding, error) {
 	return found[0].Finding, nil
 }
 
-// stands says whether something without a record still is what it was when it was found.
+// stands reports whether something without a record is still as it was found.
 func (g *Gateway) stands(ctx context.Context, f Finding) (bool, error) {
 	for _, set := range g.sets() {
 		if set.name == f.Where {
@@ -239,7 +242,7 @@ func (g *Gateway) stands(ctx context.Context, f Finding) (bool, error) {
 	return n == 0, err
 }
 
-// sum holds the totals against each other, all of one moment.
+// sum compares the totals with each other, all read at one moment.
 func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
 	for range sumTries {
 		if a.report.Standing, err = a.g.books.Look(ctx); err != nil {
@@ -257,7 +260,7 @@ func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
 	return a.remembered(ctx, s)
 }
 
-// remembered checks that no more jobs are known as finished than were counted: records expire, counters don't.
+// remembered checks that no more finished jobs are known than were counted: records expire, counters don't.
 func (a *auditor) remembered(ctx context.Context, s *survey) error {
 	for state, counted := range map[job.State]int64{job.Done: a.report.Done, job.Discarded: a.report.Discarded} {
 		if a.finished[state] <= counted {

@@ -18,17 +18,17 @@ import (
 // batchPage is how many jobs are read at once.
 const batchPage = 500
 
-// recountTries is how often a batch is counted whose books change meanwhile, before only its total is looked at.
+// recountTries is how often a batch is counted whose totals change meanwhile, before only its total is checked.
 const recountTries = 3
 
-// batchCheck holds the books of every batch, and of the money that is parked, against the records of the jobs, in 8 bytes a job of the
-// largest batch.
+// batchCheck compares the totals of every batch, and of the parked money, with the records of the jobs. It uses 8
+// bytes for each job of the largest batch.
 type batchCheck struct {
 	g *Gateway
-	// repair writes books that are wrong anew.
+	// repair rewrites wrong totals.
 	repair bool
 	found  func(Finding)
-	told   string // the last batch of which something was found
+	told   string // the last batch with a finding
 	steps
 }
 
@@ -51,7 +51,7 @@ func (c *batchCheck) run(ctx context.Context) error {
 	return nil
 }
 
-// page is the books of a batch with the number of its ids, both of one moment.
+// page is the totals of a batch with the number of its ids, read at one moment.
 type page struct {
 	fields map[string]string
 	ids    int64
@@ -97,7 +97,7 @@ func (c *batchCheck) check(ctx context.Context, name string) error {
 		}
 		return nil
 	}
-	last, err := c.read(ctx, name) // it is at work: no count is of one moment, but this
+	last, err := c.read(ctx, name) // it is in progress: only this number is consistent
 	if n := last.Sum(everywhere).Jobs; err == nil && n != last.ids {
 		c.tell(name, fmt.Sprintf("its books have %d jobs, and it has %d", n, last.ids))
 	}
@@ -106,10 +106,10 @@ func (c *batchCheck) check(ctx context.Context, name string) error {
 
 func everywhere(record.Place) bool { return true }
 
-// over says that a job is finished there: its record goes some day, and the books keep it.
+// over reports whether a job in that place is finished: its record expires, but the totals keep it.
 func over(p record.Place) bool { return p.State == job.Done || p.State == job.Discarded }
 
-// differs says where books and records differ; empty if they don't.
+// differs says where totals and records differ; empty if they don't.
 func (p page) differs(counted map[record.Place]job.Totals) string {
 	if n := p.Sum(everywhere).Jobs; n != p.ids {
 		return fmt.Sprintf("its books have %d jobs, and it has %d", n, p.ids)
@@ -161,7 +161,8 @@ func (c *batchCheck) tell(name, what string) {
 	c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: %s", name, what)})
 }
 
-// recount counts the records of a batch. An id that was accepted again after its dedupe window stands in the batch twice, and has one record.
+// recount counts the records of a batch. An id accepted again after its dedupe window is in the batch twice, but
+// has only one record.
 func (c *batchCheck) recount(ctx context.Context, name string) (map[record.Place]job.Totals, error) {
 	seed := maphash.MakeSeed()
 	twice, err := c.twice(ctx, name, seed)
@@ -196,7 +197,7 @@ func (c *batchCheck) recount(ctx context.Context, name string) (map[record.Place
 	return counted, nil
 }
 
-// twice returns the hashes of the ids that stand in a batch more than once, each with 1.
+// twice returns the hashes of ids that are in a batch more than once, each with 1.
 func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) (map[uint64]int, error) {
 	var all []uint64
 	const stretch = 2000
@@ -225,13 +226,14 @@ func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) 
 	return twice, nil
 }
 
-// rebook writes the books anew from what was counted. Of finished jobs whose records are gone the books alone knew: those that are
-// missing then are taken for done.
+// rebook rewrites the totals from the count. Finished jobs whose records are gone are known only from the totals;
+// any that are missing there are assumed to be done.
 func (c *batchCheck) rebook(ctx context.Context, name string, p page, counted map[record.Place]job.Totals) (bool, error) {
 	return c.write(ctx, c.g.keys.Batch(name), c.g.keys.BatchIDs(name), p.fields, true, fieldsOf(p, counted))
 }
 
-// write puts other fields into books that are still as they were read, and reports whether they are. all says that nothing else is in them.
+// write writes fields if the totals are still as read, and reports whether they were. all says that there are no
+// other fields.
 func (c *batchCheck) write(ctx context.Context, books, stays string, read map[string]string, all bool, fields map[string]int64) (bool, error) {
 	args := []any{len(read), redisdb.Flag(all)}
 	for field, value := range read {

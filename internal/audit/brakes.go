@@ -17,32 +17,34 @@ import (
 )
 
 const (
-	// brakeParts is in how many parts the money of a window is counted (money.lua).
+	// brakeParts is the number of parts in which the money of a window is counted (money.lua).
 	brakeParts = 256
-	// skew is how far the clocks of dispatchers, by which calls are written down, may be from Redis's. A window that is not much longer is not held against them.
+	// skew is how far dispatchers' clocks, which date calls, may differ from Redis's. Much shorter windows are not
+	// compared with calls.
 	skew = 5 * time.Minute
-	// exact is up to where scripts count exactly.
+	// exact is the largest number that scripts count exactly.
 	exact = 1 << 53
 )
 
-// brakeCheck holds the money that a gateway's brakes count, as money.lua of internal/record has it, against itself and against the calls of the jobs.
+// brakeCheck compares the money counted for a gateway's brakes, in the form of money.lua of internal/record, with
+// itself and with the jobs' calls.
 type brakeCheck struct {
 	g *Gateway
-	// repair writes sums that are wrong anew, and counts calls that are missing as called now.
+	// repair rewrites wrong sums, and counts missing calls as called now.
 	repair bool
 	found  func(Finding)
 	steps
 }
 
-// brakeWindow is one window, and what must be in it at least.
+// brakeWindow is one window, and what it must contain at least.
 type brakeWindow struct {
 	name, currency string
 	length         time.Duration
 	sum            int64
 	parts          map[int64]int64 // money by the end of the part, in µs
-	from, to       int64           // its first and last part, as it says
-	called         int64           // money of the calls that ended within it, by the records of their jobs
-	opened         map[int64]int64 // money of the attempts that are open, by the part in which they are counted
+	from, to       int64           // its first and last part, as stored
+	called         int64           // money of the calls that ended within it, from the jobs' records
+	opened         map[int64]int64 // money of the open attempts, by the part in which they are counted
 }
 
 func (c *brakeCheck) run(ctx context.Context) error {
@@ -62,7 +64,7 @@ func (c *brakeCheck) run(ctx context.Context) error {
 	return nil
 }
 
-// read returns the windows that are counted, of one moment, which is now on Redis's clock in µs, and since when money is counted.
+// read returns the windows counted, all read at now on Redis's clock in µs, and since when money is counted.
 func (c *brakeCheck) read(ctx context.Context) (windows map[string]*brakeWindow, now, born int64, err error) {
 	var fields *redis.MapStringStringCmd
 	var at *redis.TimeCmd
@@ -102,7 +104,7 @@ func (c *brakeCheck) read(ctx context.Context) (windows map[string]*brakeWindow,
 	return windows, now, born, nil
 }
 
-// windowOf is the window of this name, currency and length in µs; nil if it is none.
+// windowOf returns the window with this name, currency and length in µs; nil if it is invalid.
 func windowOf(all map[string]*brakeWindow, name []string) *brakeWindow {
 	if len(name) < 2 {
 		return nil
@@ -118,7 +120,7 @@ func windowOf(all map[string]*brakeWindow, name []string) *brakeWindow {
 	return all[key]
 }
 
-// calls goes through the records. What was called or opened before now must be counted.
+// calls reads the records. What was called or opened before now must be counted.
 func (c *brakeCheck) calls(ctx context.Context, windows map[string]*brakeWindow, now, born int64) error {
 	reader := record.Reader{C: c.g.c, Keys: c.g.keys, Fields: []string{"state", "money", "edited_at", "history", "counted", "opened_at"}}
 	s := &survey{g: c.g, steps: c.steps}
@@ -133,7 +135,7 @@ func (c *brakeCheck) calls(ctx context.Context, windows map[string]*brakeWindow,
 	})
 }
 
-// called counts the calls of one job that were made with the payload that it has now.
+// called counts the calls of one job that were made with its current payload.
 func called(windows map[string]*brakeWindow, h map[string]string, now, born int64) {
 	m, ok := job.Booked(h["money"])
 	if !ok || !m.Minor.IsInt64() {
@@ -153,7 +155,7 @@ func called(windows map[string]*brakeWindow, h map[string]string, now, born int6
 	}
 }
 
-// opened counts the attempt of one job, if it is open.
+// opened counts a job's open attempt, if any.
 func opened(windows map[string]*brakeWindow, h map[string]string, now int64) {
 	f := strings.Fields(h["counted"])
 	since, err := strconv.ParseInt(h["opened_at"], 10, 64)
@@ -172,13 +174,13 @@ func opened(windows map[string]*brakeWindow, h map[string]string, now int64) {
 	}
 }
 
-// edge is the end of the part in which a moment lies.
+// edge returns the end of the part that contains a time.
 func (w *brakeWindow) edge(at int64) int64 {
 	width := (w.length.Microseconds() + brakeParts - 1) / brakeParts
 	return (at + width - 1) / width * width
 }
 
-// wrong says what is wrong with a window, and how much more must be in it; empty if nothing is.
+// wrong says what is wrong with a window, and how much is missing; empty if nothing is.
 func (w *brakeWindow) wrong() (what string, missing int64) {
 	var all int64
 	for edge, n := range w.parts {
@@ -188,7 +190,7 @@ func (w *brakeWindow) wrong() (what string, missing int64) {
 		}
 	}
 	open := int64(0)
-	for edge := range w.opened { // what is counted in a later part counts for longer
+	for edge := range w.opened { // what is counted in a later part counts longer
 		if lacks := from(w.opened, edge) - from(w.parts, edge); lacks > open {
 			open, what = lacks, "open attempts are missing in it"
 		}
@@ -218,7 +220,7 @@ func (w *brakeWindow) money(minor int64) string {
 	return job.Money{Minor: big.NewInt(minor), Currency: w.currency}.String()
 }
 
-// judge writes a window anew that is wrong, or tells of it.
+// judge rewrites a wrong window, or reports it.
 func (c *brakeCheck) judge(ctx context.Context, w *brakeWindow) error {
 	what, missing := w.wrong()
 	if what == "" {

@@ -11,51 +11,52 @@ type Wrong string
 
 // What may be wrong with a job, or with a task or an entry that stands for one.
 const (
-	NoTask    Wrong = "no_task"    // queued, and no task of it is in the queue or pulled
-	NoMessage Wrong = "no_message" // its task is there, without the message that a worker needs
-	NotThere  Wrong = "not_there"  // it does not stand where its record says
-	ThereToo  Wrong = "there_too"  // it stands where its record does not say
-	AsynqSet  Wrong = "asynq_set"  // its task is in a set of asynq's, where nobody looks
-	NoRecord  Wrong = "no_record"  // it stands somewhere, and has no record
-	NoState   Wrong = "no_state"   // its record can't be read
-	Expires   Wrong = "expires"    // its record would be forgotten, and it is not finished
-	Totals    Wrong = "totals"     // the totals don't add up; no single job is meant
-	// NoLane: it is queued in a lane that nobody looks at.
+	NoTask    Wrong = "no_task"    // queued, but no task of it is in the queue or pulled
+	NoMessage Wrong = "no_message" // its task lacks the message that a worker needs
+	NotThere  Wrong = "not_there"  // it is not where its record says
+	ThereToo  Wrong = "there_too"  // it is somewhere that its record does not say
+	AsynqSet  Wrong = "asynq_set"  // its task is in a set of asynq's that is never read
+	NoRecord  Wrong = "no_record"  // it is somewhere, but has no record
+	NoState   Wrong = "no_state"   // its record can't be parsed
+	Expires   Wrong = "expires"    // its record would expire, and it is not finished
+	Totals    Wrong = "totals"     // the totals don't add up; no single job is concerned
+	// NoLane: it is queued in a lane that is never read.
 	NoLane Wrong = "no_lane"
-	// LaneSets: a lane with jobs does not stand where it is to; Text names it.
+	// LaneSets: a lane with jobs is in the wrong place; Text names it.
 	LaneSets Wrong = "lane_sets"
-	// LaneCounts: what is said of how many jobs wait in lanes, or lanes have jobs, is not so; Text says which.
+	// LaneCounts: a stored number of jobs in lanes, or of lanes with jobs, is wrong; Text says which.
 	LaneCounts Wrong = "lane_counts"
-	// BatchBooks: the books of a batch differ from the records of its jobs; Where names it.
+	// BatchBooks: the totals of a batch differ from its jobs' records; Where names it.
 	BatchBooks Wrong = "batch_books"
-	// MoneyBooks: the sums of the money that is parked differ from the records.
+	// MoneyBooks: the sums of parked money differ from the records.
 	MoneyBooks Wrong = "money_books"
-	// BrakeSums: the money that brakes count in a window is not what its parts, or the calls of jobs, come to; Where names the window.
+	// BrakeSums: the money counted for brakes in a window differs from its parts, or from the jobs' calls; Where
+	// names the window.
 	BrakeSums Wrong = "brake_sums"
-	// Outcomes: the outcome feed said something else last than the records do.
+	// Outcomes: the outcome feed's last word differs from the records.
 	Outcomes Wrong = "outcomes"
-	// Trail: the trail is not what its chain says; Text says what was changed.
+	// Trail: the audit trail differs from its chain; Text says what was changed.
 	Trail Wrong = "trail"
 )
 
-// What may be remarkable and is no fault.
+// What may be remarkable without being a fault.
 const (
-	OldTask     Wrong = "old_task"     // a task of a job that has moved on: whoever pulls it drops it
-	ForeignTask Wrong = "foreign_task" // a task that is not ours: it is parked as unreadable when its turn comes
-	// LanesUncounted: so many lanes have jobs, and these come and go, that nobody can hold what is said of their numbers against them.
+	OldTask     Wrong = "old_task"     // a task of a job that has moved on: a worker that pulls it drops it
+	ForeignTask Wrong = "foreign_task" // a foreign task: it is parked as unreadable in its turn
+	// LanesUncounted: so many lanes have jobs that come and go that their stored numbers can't be checked.
 	LanesUncounted Wrong = "lanes_uncounted"
 )
 
-// Finding is one thing that an audit has found.
+// Finding is one finding of an audit.
 type Finding struct {
-	ID    string // of the job, or of the task if it is not one of a job; empty for the totals
+	ID    string // of the job, or of the task if it is not a job's; empty for totals
 	What  Wrong
-	State job.State // that its record says; empty if there is none
-	Where string    // the place that is meant: scheduled, retrying, open, asking, parked:REASON, parked:flows (the part that is of its flow), pending, active, or a set of asynq's
-	Text  string    // of the totals, and of books
+	State job.State // from its record; empty if there is none
+	Where string    // the place concerned: scheduled, retrying, open, asking, parked:REASON, parked:flows (the part of its flow), pending, active, or a set of asynq's
+	Text  string    // of totals
 }
 
-// mended and rewritten say what to do about most faults.
+// mended and rewritten are the remedies for most faults.
 const (
 	mended    = "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
 	relaned   = "put it where it belongs with dispatcher audit --repair, and find out who else writes to this Redis"
@@ -63,7 +64,8 @@ const (
 	rewritten = "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
 )
 
-// words say of each what is wrong, and what to do about it. STATE and WHERE stand for the finding's; without a text, it has its own.
+// words are the description and remedy of each finding. STATE and WHERE stand for the finding's; an empty
+// description means the finding's Text.
 var words = map[Wrong]struct{ text, hint string }{
 	NoTask:    {"queued, but no task of it is in the queue or with a worker", mended},
 	NoMessage: {"queued, but its task in WHERE has no message", mended},
@@ -97,10 +99,10 @@ func (f Finding) Describe() string {
 	return f.Text
 }
 
-// Hint says what to do about it. It is empty for what is no fault.
+// Hint says what to do about it; empty if it is no fault.
 func (f Finding) Hint() string { return words[f.What].hint }
 
-// Fault reports whether it is one; all else is a note.
+// Fault reports whether it is a fault; otherwise it is a note.
 func (f Finding) Fault() bool {
 	return f.What != OldTask && f.What != ForeignTask && f.What != LanesUncounted
 }

@@ -7,15 +7,16 @@ import (
 	"spillway/internal/job"
 )
 
-// index knows which tasks stand in the queue, in 8 bytes each: their hashes. A task that is lost goes unseen if it shares its hash with one
-// that is there: with a million in the queue, once in 2^44. With several parts it knows the tasks of one part of the jobs.
+// index knows which tasks are in the queue, by their hashes, in 8 bytes each. A lost task is missed if another has
+// the same hash: with a million in the queue, once in 2^44. With several parts, it contains the tasks of one part
+// of the jobs.
 type index struct {
 	seed        maphash.Seed
 	part, parts uint64
 	tasks       []uint64
 }
 
-// mostIndexed is how many tasks an index holds; a longer queue is gone through in parts.
+// mostIndexed is how many tasks an index holds; a longer queue is checked in parts.
 const mostIndexed = 4_000_000
 
 func newIndex(queued, most int64) *index {
@@ -28,7 +29,7 @@ func newIndex(queued, most int64) *index {
 // begin empties it for a part.
 func (x *index) begin(part uint64) { x.part, x.tasks = part, x.tasks[:0] }
 
-// mine says whether a job belongs to the present part.
+// mine reports whether a job belongs to the current part.
 func (x *index) mine(id string) bool {
 	return x.parts == 1 || maphash.String(x.seed, id)%x.parts == x.part
 }
@@ -39,7 +40,7 @@ func (x *index) add(task string) {
 	}
 }
 
-// close ends the adding; has may be asked then.
+// close ends adding; only then may has be called.
 func (x *index) close() { slices.Sort(x.tasks) }
 
 func (x *index) has(task string) bool {

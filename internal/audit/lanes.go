@@ -13,24 +13,25 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// laneStep is how many lanes are looked at in one script.
+// laneStep is how many lanes one script reads.
 const laneStep = 200
 
 const (
-	// laneCounts is how many lanes are counted in one script, at most: it takes Redis some 20 ms.
+	// laneCounts is the most lanes that one script counts, which takes Redis some 20 ms.
 	laneCounts = 5000
-	// lanePart is how many of more lanes are counted at a time, and laneTries how often that is begun anew as something has changed meanwhile.
+	// lanePart is how many of more lanes are counted at once, and laneTries how often that is restarted because
+	// something has changed.
 	lanePart, laneTries = 1000, 3
 )
 
-// laneCheck looks at every lane with jobs: it stands in exactly one place, among those that may not be called yet or among those that may. A lane and its places are read
-// in one script, so what looks wrong there is wrong.
+// laneCheck checks that every lane with jobs is in exactly one place: among those that may not be called yet, or
+// among those that may. A lane and its places are read in one script, so what looks wrong is wrong.
 type laneCheck struct {
 	g      *Gateway
 	repair bool
 	found  func(Finding)
-	most   int         // lanes that are counted in one script; zero means laneCounts
-	lost   func() bool // says that lanes stand elsewhere, so they can't be counted; not asked where it is to repair
+	most   int         // lanes that one script counts; zero means laneCounts
+	lost   func() bool // reports whether lanes are in the wrong place, so they can't be counted; not called for a repair
 	steps
 }
 
@@ -55,7 +56,7 @@ func (c *laneCheck) run(ctx context.Context) error {
 	return nil
 }
 
-// relist looks for sets with lanes at which nobody looks.
+// relist finds sets of lanes that are never read.
 func (c *laneCheck) relist(ctx context.Context) error {
 	lost, err := c.g.relist(ctx, c.repair)
 	for _, flow := range lost {
@@ -66,7 +67,8 @@ func (c *laneCheck) relist(ctx context.Context) error {
 	return err
 }
 
-// relist returns the flows with lanes that may be called and at which nobody looks, as what is known of all lanes was lost, and may have them looked at again.
+// relist returns the flows whose callable lanes are never read, because the state of all lanes together was lost.
+// With repair they are read again.
 func (g *Gateway) relist(ctx context.Context, repair bool) ([]string, error) {
 	args, ready := []any{g.NowMicros.Now(), repair}, g.keys.Ready("")
 	for _, set := range g.books.LaneSets() {
@@ -80,8 +82,9 @@ func (g *Gateway) relist(ctx context.Context, repair bool) ([]string, error) {
 	return relistScript.Run(ctx, g.c, []string{g.keys.Lanes(), g.keys.Nobodys()}, args...).StringSlice()
 }
 
-// recount looks at how many jobs are said to wait, in all and in each flow, and how many lanes are said to have jobs: views and estimates go by it. Where some lanes do not
-// stand where they are to, it looks at none. Where more than laneCounts lanes have jobs they are counted a few at a time, which is of no use while jobs come and go.
+// recount checks the stored numbers of waiting jobs, in all and for each flow, and of lanes with jobs, which views
+// and estimates use. If lanes are in the wrong place, it checks nothing. More than laneCounts lanes are counted a
+// few at a time, which fails while jobs come and go.
 func (c *laneCheck) recount(ctx context.Context, sets []string) error {
 	differ, err := c.g.recount(ctx, "all", cmp.Or(c.most, laneCounts), c.repair)
 	for try := 0; err == nil && slices.Equal(differ, []string{"many"}); try++ {
@@ -111,7 +114,8 @@ func (g *Gateway) recount(ctx context.Context, args ...any) ([]string, error) {
 	return recountScript.Run(ctx, g.c, []string{g.keys.Lanes(), g.keys.Throttled(), g.keys.Nobodys()}, args...).StringSlice()
 }
 
-// recountParts counts the lanes of all sets, a few at a time. It returns what recount.lua does of all; "many" if something has changed meanwhile.
+// recountParts counts the lanes of all sets, a few at a time. It returns the result of recount.lua for all; "many"
+// if something has changed meanwhile.
 func (c *laneCheck) recountParts(ctx context.Context, sets []string) ([]string, error) {
 	mark, is := "", map[string]int64{}
 	for _, set := range sets {
@@ -170,12 +174,12 @@ func (c *laneCheck) set(ctx context.Context, set string) error {
 	}
 }
 
-// relane puts a lane where it is to stand. flow is one that it has, CLASS:ROUTE, besides those that it is known to have, or empty.
+// relane puts a lane in its right place. flow is a flow that it has, CLASS:ROUTE, besides those known, or empty.
 func (g *Gateway) relane(ctx context.Context, lane, flow string) error {
 	return relaneScript.Run(ctx, g.c, []string{g.keys.Lanes(), g.keys.Nobodys()}, g.NowMicros.Now(), lane, flow).Err()
 }
 
-// findLane puts the lane right of a job that nobody calls, as the lane stands in no set.
+// findLane repairs the lane of a job that is never called because the lane is in no set.
 func (g *Gateway) findLane(ctx context.Context, id string) error {
 	v, err := g.c.HMGet(ctx, g.keys.Job(id), record.Shorts([]string{"priority", "route", "lane"})...).Result()
 	if err != nil {
@@ -183,12 +187,12 @@ func (g *Gateway) findLane(ctx context.Context, id string) error {
 	}
 	text := func(i int) string { s, _ := v[i].(string); return s }
 	if err = g.relane(ctx, text(2), text(0)+":"+text(1)); err == nil && text(0) != "" {
-		err = g.relane(ctx, text(2), ":"+text(1)) // its class may have been the usual one when it was put there
+		err = g.relane(ctx, text(2), ":"+text(1)) // its class may have been the default when it was put there
 	}
 	return err
 }
 
-// mendPlace puts right what audit --repair does of what was found of one job, and says whether it is such a thing.
+// mendPlace repairs a finding about one job if audit --repair covers it, and reports whether it does.
 func (g *Gateway) mendPlace(ctx context.Context, f Finding) (bool, error) {
 	switch {
 	case f.What == NoLane:

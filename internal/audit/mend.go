@@ -13,35 +13,35 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// CalmLook is the time between two looks at the totals of a gateway where they add up.
+// CalmLook is the time between two checks of a gateway's totals while they add up.
 const CalmLook = 30 * time.Second
 
 const (
-	oddLook  = 2 * time.Second  // and when they don't add up
-	oddLooks = 3                // so often in a row, and the records are gone through
-	mendHeld = time.Minute      // how long a process that goes through them may say nothing to the others
-	mendRest = 15 * time.Minute // until somebody goes through them again after nothing was found to mend
+	oddLook  = 2 * time.Second  // while they don't add up
+	oddLooks = 3                // after this many in a row, all records are read
+	mendHeld = time.Minute      // how long a process that reads all records may give no sign of life
+	mendRest = 15 * time.Minute // until all records are read again if nothing was found to repair
 )
 
-// Mended counts what was put right.
+// Mended counts repairs.
 type Mended struct {
-	Requeued int // queued jobs whose task had gone
-	Placed   int // jobs that did not stand where their record said, or stood somewhere else too
+	Requeued int // queued jobs whose task was gone
+	Placed   int // jobs that were not where their record said, or were elsewhere as well
 	Removed  int // entries without a record
 }
 
-// Mender watches one gateway's totals and puts right what writes behind our back, evictions and lost writes have put out of place. Not
-// safe for concurrent use; any number of processes may have one.
+// Mender watches one gateway's totals and repairs what foreign writes, evictions and lost writes have corrupted. It
+// is not safe for concurrent use; any number of processes may have one.
 type Mender struct {
 	g   *Gateway
-	odd int // looks in a row at which the totals did not add up
+	odd int // checks in a row with wrong totals
 }
 
-// Mender returns a mender of this gateway.
+// Mender returns a Mender of this gateway.
 func (g *Gateway) Mender() *Mender { return &Mender{g: g} }
 
-// Look looks at the totals, at the price of one short script. When they did not add up several times in a row it goes through all records,
-// in short steps and resting in between, unless another process does. next is when to look again.
+// Look checks the totals with one short script. If they did not add up several times in a row, it reads all
+// records, in short steps with pauses, unless another process does. next is when to call it again.
 func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err error) {
 	s, err := m.g.books.Look(ctx)
 	if err != nil {
@@ -70,9 +70,9 @@ func (m *Mender) Look(ctx context.Context) (did Mended, next time.Duration, err 
 	return did, CalmLook, err
 }
 
-// mend goes through the records.
+// mend reads all records.
 func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
-	if _, err := m.g.relist(ctx, true); err != nil { // else each job of these lanes is looked for
+	if _, err := m.g.relist(ctx, true); err != nil { // otherwise each job of these lanes is searched for
 		return did, err
 	}
 	s := &survey{g: m.g, steps: steps{rest: m.rest}}
@@ -114,7 +114,7 @@ func (m *Mender) mend(ctx context.Context) (did Mended, err error) {
 	return did, (&batchCheck{g: m.g, repair: true, found: func(Finding) {}, steps: steps{rest: m.rest}}).run(ctx)
 }
 
-// rest waits as long as the last step took, so that others get their turn, and keeps the records to this process.
+// rest pauses for as long as the last step took, so that others get their turn, and extends this process's lock.
 func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
 	if err := clock.Wait(ctx, worked); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (m *Mender) rest(ctx context.Context, worked time.Duration) error {
 	return m.g.c.Expire(ctx, m.g.keys.Mend(), mendHeld).Err()
 }
 
-// mendOne puts one job right. missed is the moment before which a task of it would have been seen in the queue, on Redis's clock in µs;
-// zero if nobody looked for one there.
+// mendOne repairs one job. missed is the time before which its task would have been seen in the queue, on Redis's
+// clock in µs; zero if the queue was not searched.
 func (g *Gateway) mendOne(ctx context.Context, id string, missed int64) (string, error) {
 	k := g.keys
 	generation, err := g.c.HGet(ctx, k.Job(id), record.Short("generation")).Int64()

@@ -13,10 +13,10 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// parkedBooks is what the books say of what is parked, all of one moment.
+// parkedBooks are the stored sums of parked jobs, read at one moment.
 type parkedBooks struct {
 	money map[string]string // the hash of the money
-	bytes map[string]string // the counters that say how long the payloads are, and the last parking's stamp: while that is the same, nothing was parked
+	bytes map[string]string // the counters of payload bytes, and the time of the last parking: while that is unchanged, nothing was parked
 }
 
 const stampField = "stamp"
@@ -47,7 +47,7 @@ func (c *batchCheck) readParked(ctx context.Context) (p parkedBooks, err error) 
 	return p, nil
 }
 
-// places returns the sums as the books have them.
+// places returns the stored sums.
 func (p parkedBooks) places() (map[record.Place]job.Totals, error) {
 	books, err := record.ParseBatch(p.money)
 	if err != nil {
@@ -70,8 +70,8 @@ func (p parkedBooks) places() (map[record.Place]job.Totals, error) {
 	return books.Places, nil
 }
 
-// money holds the sums of what is parked, money and bytes, against the records. While jobs come and go all the time there is no moment to count
-// at, and nothing is found.
+// money compares the sums of parked jobs, money and bytes, with the records. While jobs come and go constantly, no
+// consistent count is possible, and nothing is found.
 func (c *batchCheck) money(ctx context.Context) error {
 	for range recountTries {
 		before, err := c.readParked(ctx)
@@ -94,7 +94,7 @@ func (c *batchCheck) money(ctx context.Context) error {
 	return nil
 }
 
-// judgeMoney writes wrong sums anew, or tells of them.
+// judgeMoney rewrites wrong sums, or reports them.
 func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[record.Place]job.Totals) error {
 	has, err := read.places()
 	if err != nil {
@@ -119,12 +119,12 @@ func (c *batchCheck) judgeMoney(ctx context.Context, read parkedBooks, is map[re
 	return nil
 }
 
-// writeParked writes the sums anew, and reports whether they were still as they were read.
+// writeParked rewrites the sums, and reports whether they were still as read.
 func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[record.Place]job.Totals) (bool, error) {
 	money, bytes := map[string]int64{}, map[string]int64{}
 	for p, s := range is {
 		record.LayOut(s, p, money)
-		delete(money, "n:"+p.Field()) // these books count no jobs
+		delete(money, "n:"+p.Field()) // these sums have no number of jobs
 		if s.Bytes > 0 {
 			bytes[bytesField(p.Reason)] = s.Bytes
 		}
@@ -136,7 +136,7 @@ func (c *batchCheck) writeParked(ctx context.Context, read parkedBooks, is map[r
 	return c.write(ctx, c.g.keys.Money(), c.g.keys.Money(), read.money, true, money)
 }
 
-// recountMoney adds up the money and the bytes of all parked jobs. Jobs stays zero, as in the books.
+// recountMoney adds up the money and the bytes of all parked jobs. Jobs stays zero, as in the stored sums.
 func (c *batchCheck) recountMoney(ctx context.Context) (map[record.Place]job.Totals, error) {
 	counted := map[record.Place]job.Totals{}
 	for _, r := range job.Reasons() {
@@ -158,7 +158,8 @@ func (c *batchCheck) recountMoney(ctx context.Context) (map[record.Place]job.Tot
 	return counted, nil
 }
 
-// moneyPage adds up one page of the jobs that are parked for a reason; next is where the following one begins, empty behind the last.
+// moneyPage adds up one page of the jobs parked for a reason; next is the start of the following one, empty after
+// the last.
 func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (sum job.Totals, next string, err error) {
 	found, err := c.g.c.ZRangeByScoreWithScores(ctx, c.g.keys.Parked(string(r)), &redis.ZRangeBy{Min: from, Max: "+inf", Count: batchPage}).Result()
 	if err != nil || len(found) == 0 {
@@ -186,7 +187,7 @@ func (c *batchCheck) moneyPage(ctx context.Context, r job.Reason, from string) (
 	return sum, "(" + strconv.FormatInt(int64(found[len(found)-1].Score), 10), nil
 }
 
-// moneyText is the sums without the number of jobs.
+// moneyText returns the sums without the number of jobs.
 func moneyText(s job.Totals) string {
 	if len(s.Amount) == 0 && s.NoAmount == 0 && s.Bytes == 0 {
 		return "none"

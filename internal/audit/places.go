@@ -17,10 +17,10 @@ const (
 	turnsPlace   = "parked:flows"
 )
 
-// place is where jobs or tasks stand. read is the command that reads a stretch of it.
+// place is where jobs or tasks are. read is the command that reads a range of it.
 type place struct{ name, key, read string }
 
-// lines are the places of jobs that are queued.
+// lines returns the places of queued jobs.
 func (g *Gateway) lines(ctx context.Context) ([]place, error) {
 	k := g.keys
 	all := []place{{"due", k.Due(), "LRANGE"}, {pendingPlace, k.Pending(), "LRANGE"}, {"retries", k.Retries(), "LRANGE"}, {"replays", k.Replays(), "LRANGE"}}
@@ -31,14 +31,14 @@ func (g *Gateway) lines(ctx context.Context) ([]place, error) {
 	if err != nil || !laned {
 		return all, err
 	}
-	lanes, err := redisdb.LaneLines(ctx, g.c, k) // behind those from which tasks come there
+	lanes, err := redisdb.LaneLines(ctx, g.c, k) // after those from which tasks come there
 	for _, line := range lanes {
 		all = append(all, place{"lanes", line, "LRANGE"})
 	}
 	return all, err
 }
 
-// sets are the places of jobs that are not queued.
+// sets returns the places of jobs that are not queued.
 func (g *Gateway) sets() []place {
 	all := []place{{"scheduled", g.keys.Scheduled(), "ZRANGE"}, {"retrying", g.keys.Retrying(), "ZRANGE"}, {"open", g.keys.Open(), "ZRANGE"}, {"asking", g.keys.Asking(), "ZRANGE"}}
 	for _, r := range job.Reasons() {
@@ -47,15 +47,16 @@ func (g *Gateway) sets() []place {
 	return all
 }
 
-// whereabouts are where one job stands. queuedAt is the time in µs at which its task became pending, as the task says; 1 if it doesn't say, and 0 if
-// the job is not pending or the queue was looked through.
+// whereabouts are the places of one job. queuedAt is when its task became pending, in µs, by the task; 1 if the
+// task does not say, and 0 if the job is not pending or the whole queue was searched.
 type whereabouts struct {
 	Finding
 	generation int64
 	queuedAt   int64
 }
 
-// places judges jobs by their records; deep looks through the whole queue for each that is queued. Jobs without a record are left out.
+// places checks jobs by their records; deep searches the whole queue for each queued one. Jobs without a record are
+// left out.
 func (g *Gateway) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
 	k := g.keys
 	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking()}, g.keys.AllParked()...)
@@ -109,7 +110,7 @@ func (g *Gateway) ghosts(ctx context.Context, key string, ids []string) ([]strin
 	return lost, nil
 }
 
-// tasks tells of each task in a place what it is.
+// tasks reports for each task in a place what is wrong with it.
 func (s *survey) tasks(ctx context.Context, p place, tell func(task string, what Wrong) error) error {
 	k := s.g.keys
 	for at := 0; ; at += taskStep {
@@ -132,7 +133,7 @@ func (s *survey) tasks(ctx context.Context, p place, tell func(task string, what
 	}
 }
 
-// task tells what is odd about a task. One without a message is found with its record.
+// task reports what is wrong with a task. A task without a message is found with its record.
 func (s *survey) task(task string, what Wrong, where string) error {
 	switch what {
 	case OldTask, ForeignTask:
@@ -144,7 +145,7 @@ func (s *survey) task(task string, what Wrong, where string) error {
 	return nil
 }
 
-// asynq looks at the tasks that are not in the queue.
+// asynq checks the tasks that are not in the queue.
 func (s *survey) asynq(ctx context.Context) error {
 	k := s.g.keys
 	active := place{activePlace, k.Active(), "LRANGE"}
@@ -160,7 +161,7 @@ func (s *survey) asynq(ctx context.Context) error {
 	return nil
 }
 
-// aside tells of a task in one of asynq's own sets: the present one of a job is at fault there.
+// aside reports a task in one of asynq's own sets, which is a fault for the current task of a job.
 func (s *survey) aside(task string, what Wrong, where string) error {
 	if what != "" && what != NoMessage {
 		return s.task(task, what, "asynq's "+where)
@@ -169,7 +170,7 @@ func (s *survey) aside(task string, what Wrong, where string) error {
 	return s.found(Finding{ID: id, What: AsynqSet, State: job.Queued, Where: where})
 }
 
-// members shows the members of a set, some at a time.
+// members calls tell with the members of a set, some at a time.
 func (g *Gateway) members(ctx context.Context, set string, tell func(ids []string) error) error {
 	for cursor := uint64(0); ; {
 		pairs, next, err := g.c.ZScan(ctx, set, cursor, "", taskStep).Result()
@@ -191,7 +192,7 @@ func (g *Gateway) members(ctx context.Context, set string, tell func(ids []strin
 	}
 }
 
-// members of every set are looked at, for those without a record.
+// sets checks the members of every set for those without a record.
 func (s *survey) sets(ctx context.Context) error {
 	for _, set := range s.g.sets() {
 		if err := s.g.members(ctx, set.key, func(ids []string) error { return s.ghosts(ctx, set, ids) }); err != nil {

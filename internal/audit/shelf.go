@@ -11,14 +11,14 @@ import (
 	"spillway/internal/record"
 )
 
-// reshelved is how many jobs are looked at in one script.
+// reshelved is how many jobs one script checks.
 const reshelved = 500
 
-// shelves holds the sets of a batch's parked jobs, which what names a batch is answered from, against its books. Both change in the same
-// scripts, so that one look at both is exact.
+// shelves compares the sets of a batch's parked jobs, which answer queries by batch, with its totals. Both change
+// in the same scripts, so a single read of both is exact.
 func (c *batchCheck) shelves(ctx context.Context, name string) error {
 	if c.told == name {
-		return nil // books that are wrong are no measure
+		return nil // wrong totals are no basis
 	}
 	wrong, err := c.unequal(ctx, name)
 	if err == nil && len(wrong) > 0 && c.repair {
@@ -32,7 +32,7 @@ func (c *batchCheck) shelves(ctx context.Context, name string) error {
 	return err
 }
 
-// unequal says where the sets and the books have different numbers of jobs.
+// unequal says where the sets and the totals have different numbers of jobs.
 func (c *batchCheck) unequal(ctx context.Context, name string) (wrong []string, err error) {
 	reasons, k := job.Reasons(), c.g.keys
 	books, sets := make([]*redis.StringCmd, len(reasons)), make([]*redis.IntCmd, len(reasons))
@@ -42,7 +42,7 @@ func (c *batchCheck) unequal(ctx context.Context, name string) (wrong []string, 
 			books[i], sets[i] = tx.HGet(ctx, k.Batch(name), "n:"+place.Field()), tx.ZCard(ctx, k.ParkedBatch(string(r), name))
 		}
 		return nil
-	}); err != nil && err != redis.Nil { // the books have no such place
+	}); err != nil && err != redis.Nil { // the totals have no such place
 		return nil, err
 	}
 	for i, r := range reasons {
@@ -57,7 +57,7 @@ func (c *batchCheck) unequal(ctx context.Context, name string) (wrong []string, 
 	return wrong, nil
 }
 
-// reshelve puts the jobs of a batch into its sets as their records say, and takes out what does not belong there.
+// reshelve puts the jobs of a batch into its sets as their records say, and removes what does not belong there.
 func (c *batchCheck) reshelve(ctx context.Context, name string) error {
 	for from := int64(0); ; from += reshelved {
 		ids, err := c.g.c.LRange(ctx, c.g.keys.BatchIDs(name), from, from+reshelved-1).Result()
@@ -72,7 +72,7 @@ func (c *batchCheck) reshelve(ctx context.Context, name string) error {
 		}
 	}
 	for _, r := range job.Reasons() {
-		put := func(ids []string) error { return c.put(ctx, name, ids) } // there may be what is no job of the batch, or not parked any more
+		put := func(ids []string) error { return c.put(ctx, name, ids) } // some may be no jobs of the batch, or no longer parked
 		if err := c.g.members(ctx, c.g.keys.ParkedBatch(string(r), name), put); err != nil {
 			return err
 		}

@@ -10,37 +10,38 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Each step of a survey is short, since a script stalls everyone.
+// Each step of a survey is short, because a script blocks Redis.
 const (
 	scanStep   = 500 // keys
 	recordStep = 100 // records
 	taskStep   = 200 // tasks, or members of a set
 )
 
-// survey goes through all that a gateway has in Redis, while others work on it, in memory that does not grow with it, and tells what
+// survey reads everything that a gateway has in Redis, while others use it, in bounded memory, and reports what
 // looks wrong:
 //
 //	the queue → index of its tasks ─┐
-//	                                ├─→ suspects → judged again, each by one atomic script
+//	                                ├─→ suspects → checked again, each by one atomic script
 //	records, 100 at a time ─────────┘
 //	members of the sets → those without a record
 //	tasks in active and in asynq's own sets
 //
-// A record and the sets that it may stand in are read in one script, so what looks wrong there is wrong. Only the queue is read
-// before the records: a queued job whose task is not in the index and says that it was put into the queue before the survey is a suspect.
+// A record and the sets that may contain it are read in one script, so what looks wrong is wrong. Only the queue is
+// read before the records: a queued job is a suspect if its task is not in the index and says that it was enqueued
+// before the survey.
 type survey struct {
 	g     *Gateway
 	found func(Finding) error
 	steps
-	seen    func(state job.State) // of each record; nil: nobody counts
-	indexed int64                 // tasks of the queue that are remembered at a time; zero: mostIndexed
-	since   int64                 // when it began, on Redis's clock in µs
-	papers  int64                 // tasks in the queue that are no job's present one
+	seen    func(state job.State) // called for each record; nil: not called
+	indexed int64                 // tasks of the queue remembered at once; zero: mostIndexed
+	since   int64                 // its start, on Redis's clock in µs
+	papers  int64                 // stale tasks in the queue
 }
 
-// steps are short looks at Redis, one after the other.
+// steps are short reads from Redis, one after the other.
 type steps struct {
-	rest    func(ctx context.Context, worked time.Duration) error // in between; nil: go on at once
+	rest    func(ctx context.Context, worked time.Duration) error // pause between steps; nil: none
 	stepped time.Time
 }
 
@@ -65,7 +66,7 @@ func (s *survey) run(ctx context.Context) error {
 	return s.asynq(ctx)
 }
 
-// step is called after each look at Redis.
+// step is called after each read.
 func (s *steps) step(ctx context.Context) error {
 	if s.rest == nil {
 		return ctx.Err()
@@ -75,8 +76,8 @@ func (s *steps) step(ctx context.Context) error {
 	return err
 }
 
-// queue makes the index. It goes from the tail to the head: what is pulled or put in meanwhile makes it see a task twice, and miss none
-// that is there all the time.
+// queue makes the index. It reads from tail to head, so that tasks pulled or added meanwhile may be seen twice, but
+// none that is there all the time is missed.
 func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
 	x.begin(part)
 	s.papers = 0
@@ -92,7 +93,7 @@ func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
 	return err
 }
 
-// queued tells of each task in the lines of the queue what it is.
+// queued reports for each task in the queue's lines what is wrong with it.
 func (s *survey) queued(ctx context.Context, tell func(task string, what Wrong, line string) error) error {
 	lines, err := s.g.lines(ctx)
 	if err != nil {
@@ -112,13 +113,13 @@ func (s *survey) paper(what Wrong) {
 	}
 }
 
-// count counts the papers anew.
+// count counts the stale tasks again.
 func (s *survey) count(ctx context.Context) error {
 	s.papers = 0
 	return s.queued(ctx, func(_ string, what Wrong, _ string) error { s.paper(what); return nil })
 }
 
-// records looks at every record of the present part.
+// records checks every record of the current part.
 func (s *survey) records(ctx context.Context, x *index) error {
 	return s.scan(ctx, func(ids []string) error {
 		ids = slices.DeleteFunc(ids, func(id string) bool { return !x.mine(id) })

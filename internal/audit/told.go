@@ -7,10 +7,10 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// toldEntries is how many of the latest entries of the outcome feed are held against the records.
+// toldEntries is how many of the latest entries of the outcome feed are compared with the records.
 const toldEntries = 500
 
-// told holds the latest outcomes of the feed, if there is one, against the records and the feed's own count.
+// told compares the latest outcomes of the feed, if there is one, with the records and with the feed's own count.
 func (a *auditor) told(ctx context.Context) error {
 	k := a.g.keys
 	v, err := toldScript.Run(ctx, a.g.c, []string{k.Outcomes(), k.Feed()}, toldEntries, k.JobPrefix()).StringSlice()

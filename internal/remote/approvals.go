@@ -9,14 +9,14 @@ import (
 	"spillway/internal/roles"
 )
 
-// AllApprovals is what awaits the approval of a second person: "approval list -o json".
+// AllApprovals is what awaits a second person's approval: "approval list -o json".
 type AllApprovals struct {
 	Batches []desk.AwaitingBatch `json:"batches"`
-	// Requests also has those that were approved and are being done.
+	// Requests also includes those that are approved and being carried out.
 	Requests []desk.Request `json:"requests"`
 }
 
-// Approvals are what awaits an approval.
+// Approvals lists what awaits approval.
 var Approvals = &Op[At, None, AllApprovals]{About{Name: "listApprovals", Need: roles.View, Method: http.MethodGet, Path: "/v1/approvals", Commands: []string{"approval list", "approval approve", "approval reject"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllApprovals, err error) {
 		d, err := h.At(ctx, q.Gateways)
@@ -30,22 +30,22 @@ var Approvals = &Op[At, None, AllApprovals]{About{Name: "listApprovals", Need: r
 		return v, err
 	}}
 
-// unknownRequest is the code of the problem that there is no such request.
+// unknownRequest is the problem code for an unknown request.
 const unknownRequest = "unknown_request"
 
-// DecideOf names a request that is approved or rejected.
+// DecideOf names a request to approve or reject.
 type DecideOf struct {
 	ID string `json:"-" path:"id"`
 	At
 	Actor
 }
 
-// Decided is what a request came to that was approved or rejected: "approval approve -o json".
+// Decided is the result of approving or rejecting a request: "approval approve -o json".
 type Decided struct {
 	Request desk.Request `json:"request"`
-	// Part is what was done to jobs; nil where it is about none.
+	// Part is what was done to jobs; nil if it concerns none.
 	Part *ClearedPart `json:"part,omitempty"`
-	// Problem is why it was not done to its end; nil if it was, or if Part says so.
+	// Problem is why it was not completed; nil if it was, or if Part says so.
 	Problem *Fault `json:"problem,omitempty"`
 }
 
@@ -74,7 +74,7 @@ var (
 				return v, err
 			}
 			was := r.State
-			b, err := r.Approve(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(ctx, b, nil)) }) // who no longer listens has ended ctx
+			b, err := r.Approve(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(ctx, b, nil)) }) // if the client has gone, ctx has ended
 			if err != nil && r.State == was {
 				return v, err
 			}
@@ -98,7 +98,7 @@ var (
 		}}
 )
 
-// asked returns what was asked for where an error says that a second person has to approve it; nil if it does not.
+// asked returns the request if an error says that approval is needed; nil if not.
 func asked(err error) *desk.Request {
 	if a, is := errors.AsType[*desk.Awaits](err); is {
 		return &a.Request

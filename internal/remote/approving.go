@@ -9,32 +9,32 @@ import (
 	"spillway/internal/roles"
 )
 
-// ApproveOf names a batch that is approved.
+// ApproveOf names a batch to approve.
 type ApproveOf struct {
 	Name string `json:"-" path:"name"`
 	At
 	Actor
-	// DryRun shows what would be approved, and gives the token of it.
+	// DryRun shows what would be approved, and returns its token.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Token is that of what was shown: nothing else is approved.
+	// Token is the token of what was shown: nothing else is approved.
 	Token string `json:"token,omitempty"`
 }
 
-// BatchApproved is what an approval of a batch came to, or would: "batch approve -o json".
+// BatchApproved is the actual or planned result of approving a batch: "batch approve -o json".
 type BatchApproved struct {
 	Batch string `json:"batch"`
 	Done  bool   `json:"done"`
-	// Token stands for what is shown.
+	// Token identifies what is shown.
 	Token    string               `json:"token,omitempty"`
 	Gateways []desk.BatchApproval `json:"gateways"`
-	// Problem is why it was not done to its end; nil if it was.
+	// Problem is why it was not completed; nil if it was.
 	Problem *Fault `json:"problem,omitempty"`
 }
 
-// Unfinished says that it stopped before its end: a dispatcher goes on with what was approved.
+// Unfinished reports that it stopped early: a dispatcher continues what was approved.
 func (d BatchApproved) Unfinished() bool { return d.Problem != nil }
 
-// ApproveBatch lets a batch go on that awaits an approval.
+// ApproveBatch releases a batch that awaits approval.
 var ApproveBatch = &Op[ApproveOf, BatchStep, BatchApproved]{About{Name: "approveBatch", Need: roles.Approve, Method: http.MethodPost, Path: "/v1/batches/{name}/approve", Kind: Long, Act: true,
 	NotFound: unknownBatch, Commands: []string{"batch approve"}},
 	func(ctx context.Context, h *Here, q ApproveOf, out Out[BatchStep]) (d BatchApproved, err error) {
@@ -68,7 +68,7 @@ var ApproveBatch = &Op[ApproveOf, BatchStep, BatchApproved]{About{Name: "approve
 		d.Gateways, err = b.Approve(ctx, by, shown, func(jobs int64) {
 			one.Lock()
 			defer one.Unlock()
-			_ = out.line(BatchStep{jobs}) // who no longer listens has ended ctx
+			_ = out.line(BatchStep{jobs}) // if the client has gone, ctx has ended
 		})
 		return d, err
 	}}

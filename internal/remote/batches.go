@@ -10,14 +10,14 @@ import (
 	"spillway/internal/roles"
 )
 
-// BatchesOf says which batches are listed.
+// BatchesOf says which batches to list.
 type BatchesOf struct {
 	At
-	// Limit is how many a page has: 1 to 1,000.
+	// Limit is the length of a page: 1 to 1,000.
 	Limit int `json:"limit,omitempty"`
-	// After is the next of the page before.
+	// After is Next of the previous page.
 	After string `json:"after,omitempty"`
-	// Active leaves out those of which nothing is left.
+	// Active leaves out batches without jobs left.
 	Active bool `json:"active,omitempty"`
 }
 
@@ -28,10 +28,10 @@ type BatchPage struct {
 	Next *string `json:"next"`
 }
 
-// MostShown is how many items a page may have over HTTP.
+// MostShown is the most items of a page over HTTP.
 const MostShown = 1000
 
-// shown is how many items a page has unless something else is asked for.
+// shown is the default length of a page.
 const shown = 100
 
 func pageSize(limit int) (int, error) {
@@ -69,18 +69,18 @@ var Batches = &Op[BatchesOf, None, BatchPage]{About{Name: "listBatches", Need: r
 		return page, nil
 	}}
 
-// unknownBatch is the code of the problem that no gateway knows a batch.
+// unknownBatch is the problem code for an unknown batch.
 const unknownBatch = "unknown_batch"
 
 // BatchOf names a batch.
 type BatchOf struct {
 	Name string `json:"-" path:"name"`
 	At
-	// By asks whether it will be through by a time: +2h, or a moment, in UTC unless it says otherwise.
+	// By asks whether it will be finished by a time: +2h, or a time, in UTC unless it says otherwise.
 	By string `json:"by,omitempty"`
 }
 
-// Batch is how a batch stands.
+// Batch returns the state of a batch.
 var Batch = &Op[BatchOf, None, *desk.Batch]{About{Name: "getBatch", Need: roles.View, Method: http.MethodGet, Path: "/v1/batches/{name}", NotFound: unknownBatch, Commands: []string{"batch"}},
 	func(ctx context.Context, h *Here, q BatchOf, _ Out[None]) (*desk.Batch, error) {
 		var by time.Time
@@ -101,7 +101,7 @@ var Batch = &Op[BatchOf, None, *desk.Batch]{About{Name: "getBatch", Need: roles.
 		return b, err
 	}}
 
-// BatchJobsOf names a batch of which the jobs are exported.
+// BatchJobsOf names a batch whose jobs to export.
 type BatchJobsOf struct {
 	Name string `json:"-" path:"name"`
 	At
@@ -126,12 +126,12 @@ var BatchJobs = &Op[BatchJobsOf, JobLine, None]{About{Name: "exportBatch", Need:
 		return none, err
 	}}
 
-// BatchActOf names a batch that is acted upon.
+// BatchActOf names a batch to act on.
 type BatchActOf struct {
 	Name string `json:"-" path:"name"`
 	At
 	Actor
-	// DryRun only says what would be done.
+	// DryRun only returns what would be done.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
@@ -140,7 +140,7 @@ type BatchStep struct {
 	Jobs int64 `json:"jobs"`
 }
 
-// BatchDone is what an act upon a batch came to, or would: "batch pause -o json".
+// BatchDone is the actual or planned result of an act on a batch: "batch pause -o json".
 type BatchDone struct {
 	Batch    string           `json:"batch"`
 	What     string           `json:"what"`
@@ -150,10 +150,10 @@ type BatchDone struct {
 	Problem *Fault `json:"problem,omitempty"`
 }
 
-// Unfinished says that it stopped before its end: doing it again goes on.
+// Unfinished reports that it stopped early: repeating it continues.
 func (d BatchDone) Unfinished() bool { return d.Problem != nil }
 
-// The acts upon batches.
+// The acts on batches.
 var (
 	PauseBatch  = batchAct(desk.PauseBatch)
 	ResumeBatch = batchAct(desk.ResumeBatch)
@@ -161,7 +161,7 @@ var (
 	RejectBatch = batchActOf(desk.RejectBatch, roles.Approve)
 )
 
-// BatchAct is an act upon a batch.
+// BatchAct is an act on a batch.
 type BatchAct = Op[BatchActOf, BatchStep, BatchDone]
 
 func batchAct(a desk.BatchAction) *BatchAct { return batchActOf(a, roles.Operate) }
@@ -191,7 +191,7 @@ func batchActOf(a desk.BatchAction, need roles.Need) *BatchAct {
 			d.Gateways, err = b.Do(ctx, a, by, func(jobs int64) {
 				one.Lock()
 				defer one.Unlock()
-				_ = out.line(BatchStep{jobs}) // who no longer listens has ended ctx
+				_ = out.line(BatchStep{jobs}) // if the client has gone, ctx has ended
 			})
 			d.Problem = faultOf(ctx, err)
 			return d, nil

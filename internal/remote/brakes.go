@@ -10,12 +10,12 @@ import (
 	"spillway/internal/roles"
 )
 
-// AllBrakes is how the brakes of money of gateways stand.
+// AllBrakes is the state of gateways' money brakes.
 type AllBrakes struct {
 	Gateways []desk.Brakes `json:"gateways"`
 }
 
-// Brakes are the brakes of money as they stand now.
+// Brakes returns the state of the money brakes.
 var Brakes = &Op[At, None, AllBrakes]{About{Name: "listBrakes", Need: roles.View, Method: http.MethodGet, Path: "/v1/brakes", Commands: []string{"brake show"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllBrakes, err error) {
 		d, err := h.At(ctx, q.Gateways)
@@ -31,16 +31,17 @@ var Brakes = &Op[At, None, AllBrakes]{About{Name: "listBrakes", Need: roles.View
 		return v, nil
 	}}
 
-// LiftOf says for how long a gateway's brakes are lifted.
+// LiftOf says for how long to lift a gateway's brakes.
 type LiftOf struct {
 	GatewayAct
-	// For is how long: 2h. 0: from now on they are in force.
+	// For is the duration: 2h. 0: end the lift.
 	For string `json:"for"`
-	// Lost says that somebody has asked the gateway what was called before Redis lost data: limits do not wait for that any more.
+	// Lost says that someone has asked the gateway what was called before Redis lost data, so that limits no longer
+	// wait for that.
 	Lost bool `json:"lost,omitempty"`
 }
 
-// LiftBrakes lets calls go for a time that no limit of money has room for.
+// LiftBrakes allows, for a time, calls for which no money limit has room.
 var LiftBrakes = &Op[LiftOf, None, desk.Brakes]{About{Name: "liftBrakes", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/brakes/lift", Act: true, Commands: []string{"brake lift"}},
 	func(ctx context.Context, h *Here, q LiftOf, _ Out[None]) (v desk.Brakes, err error) {
 		d, wrong := job.ReadDuration(q.For)

@@ -17,27 +17,28 @@ import (
 	"spillway/internal/roles"
 )
 
-// Clearing is an act upon parked jobs.
+// Clearing is an act on parked jobs.
 type Clearing struct {
 	Filter
 	// Action is replay, ask, done, not-done or discard.
 	Action string `json:"action"`
-	// Rate and Share say how fast a replay goes at the most: 50/s, or 20% of the gateway's limits. Empty: as fast as there is room.
+	// Rate and Share limit the pace of a replay: 50/s, or 20% of the gateway's limits. Empty: as fast as there is
+	// room.
 	Rate  string `json:"rate,omitempty"`
 	Share string `json:"share,omitempty"`
 	// Canary is how many jobs of each gateway go first; 0: all go at once.
 	Canary int `json:"canary,omitempty"`
-	// ExpiredKeys lets jobs be replayed whose idempotency key the gateway has forgotten.
+	// ExpiredKeys permits replaying jobs whose idempotency key the gateway has forgotten.
 	ExpiredKeys bool `json:"expired_keys,omitempty"`
-	// MayBeCharged lets jobs be discarded that may have been charged.
+	// MayBeCharged permits discarding jobs that may have been charged.
 	MayBeCharged bool `json:"may_be_charged,omitempty"`
-	// Reference is the gateway's own name for the payment of the one job that is done.
+	// Reference is the gateway's own name for the payment, if a single job is resolved as done.
 	Reference string `json:"reference,omitempty"`
-	// Priority is the class that replayed jobs have from now on. Empty: each keeps its own.
+	// Priority is the new class of replayed jobs. Empty: each keeps its own.
 	Priority string `json:"priority,omitempty"`
 }
 
-// options reads the action and its options.
+// options parses the action and its options.
 func (c Clearing) options() (a desk.Action, o desk.Options, err error) {
 	a, known := desk.ActionOf(c.Action)
 	switch {
@@ -62,22 +63,22 @@ func (c Clearing) options() (a desk.Action, o desk.Options, err error) {
 	return a, o, err
 }
 
-// Preview is what an act upon parked jobs would do.
+// Preview is what an act on parked jobs would do.
 type Preview struct {
-	// Token stands for what was previewed: the act takes it.
+	// Token identifies what was previewed: pass it to the act.
 	Token  string `json:"token"`
 	Action string `json:"action"`
-	// Priority is the class that the jobs would have from then on. Empty: each keeps its own.
+	// Priority is the new class of the jobs. Empty: each keeps its own.
 	Priority string `json:"priority,omitempty"`
 	job.Totals
-	// Would is those of the jobs that it would take.
+	// Would is the jobs that it would take.
 	Would job.Totals    `json:"would"`
-	Parts []PreviewPart `json:"parts"` // of the gateways that have jobs which are meant
-	// Gateways are all that are meant.
+	Parts []PreviewPart `json:"parts"` // of the gateways with selected jobs
+	// Gateways are all gateways selected.
 	Gateways []string `json:"gateways"`
 	LeftOut
 
-	plan *desk.Plan // where it was made here
+	plan *desk.Plan // set if it was made in this process
 }
 
 // PreviewPart is the jobs of one gateway.
@@ -93,7 +94,7 @@ type PreviewPart struct {
 	Second bool `json:"needs_approval,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler: a Tally has its own.
+// MarshalJSON implements json.Marshaler, because the embedded Tally has its own.
 func (p PreviewPart) MarshalJSON() ([]byte, error) { return json.Marshal(p.Shown()) }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -104,7 +105,7 @@ func (p *PreviewPart) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// PreviewShown is a PreviewPart as JSON.
+// PreviewShown is the JSON form of a PreviewPart.
 type PreviewShown struct {
 	desk.TallyShown
 	Would  job.Totals     `json:"would"`
@@ -114,12 +115,12 @@ type PreviewShown struct {
 	Second bool           `json:"needs_approval,omitempty"`
 }
 
-// Shown is the part as JSON has it.
+// Shown returns the JSON form.
 func (p PreviewPart) Shown() PreviewShown {
 	return PreviewShown{p.Tally.Shown(), p.Would, p.Held, p.Often, p.Halt, p.Second}
 }
 
-// Previewed says what an act upon parked jobs would do, and changes nothing.
+// Previewed returns what an act on parked jobs would do, and changes nothing.
 var Previewed = &Op[Clearing, None, Preview]{About{Name: "previewDeadLetters", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/dead-letters/preview",
 	Commands: []string{"dlq replay", "dlq discard", "dlq resolve"}},
 	func(ctx context.Context, h *Here, q Clearing, _ Out[None]) (v Preview, err error) {
@@ -156,7 +157,8 @@ func (c Clearing) preview(ctx context.Context, s *desk.Selection) (v Preview, er
 	return v, err
 }
 
-// mark is what a token holds: up to when jobs were parked that were previewed, by gateway in microseconds, and what they and their money were.
+// mark is the content of a token: until when the previewed jobs were parked, by gateway in microseconds, and what
+// they and their money were.
 type mark struct {
 	Until map[string]int64 `json:"u"`
 	Sum   string           `json:"s"`
@@ -180,15 +182,16 @@ func (c Clearing) token(v Preview) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), err
 }
 
-// ClearOf is an act upon parked jobs that was previewed.
+// ClearOf is an act on parked jobs that was previewed.
 type ClearOf struct {
 	Clearing
 	Token string `json:"token"`
-	// IfChanged is stop, the default: nothing is done unless the jobs are as they were previewed. With go_on those of them are taken that are still as they were.
+	// IfChanged is stop, the default: nothing is done if the jobs have changed since the preview. With go_on, those
+	// that have not changed are taken.
 	IfChanged string `json:"if_changed,omitempty"`
 	Actor
 
-	plan *desk.Plan // where it was previewed here
+	plan *desk.Plan // set if it was previewed in this process
 }
 
 // After returns the act that does what was previewed.
@@ -196,7 +199,7 @@ func (c Clearing) After(v Preview, by desk.By) ClearOf {
 	return ClearOf{Clearing: c, Token: v.Token, IfChanged: "go_on", Actor: ActorOf(by), plan: v.plan}
 }
 
-// Canary is how jobs stand that were sent ahead.
+// Canary is the state of the jobs sent ahead.
 type Canary struct {
 	Sent    int      `json:"sent"`
 	Done    int      `json:"done"`
@@ -205,33 +208,34 @@ type Canary struct {
 	Failed  []string `json:"failed"`
 }
 
-// ClearedPart is how far an act got at one gateway.
+// ClearedPart is the progress of an act at one gateway.
 type ClearedPart struct {
 	Gateway  string         `json:"gateway"`
 	Taken    int            `json:"taken"` // replayed, discarded or resolved
 	HeldBack int            `json:"held_back"`
-	Gone     int            `json:"gone"` // no longer parked when their turn came
+	Gone     int            `json:"gone"` // no longer parked in their turn
 	Unsure   int            `json:"unsure"`
 	Amount   job.Amounts    `json:"amount"`
 	NoAmount int64          `json:"without_amount"`
 	Held     map[string]int `json:"held_back_why"`
 	Canary   *Canary        `json:"canary,omitempty"`
-	// Request is what was asked for: nothing was done, since a second person has to approve it. Nil if none has to.
+	// Request is the request that was stored instead of acting, because a second person has to approve. Nil if no
+	// approval is needed.
 	Request *desk.Request `json:"request,omitempty"`
-	// Stopped says that it stopped by itself: the gateway is held or paused, or one of the jobs sent ahead failed.
+	// Stopped says that it stopped itself: the gateway is held or paused, or one of the jobs sent ahead failed.
 	Stopped bool `json:"stopped,omitempty"`
-	// Problem is why it stopped before its end; nil if it did not, or not yet.
+	// Problem is why it stopped early; nil if it did not, or not yet.
 	Problem *Fault `json:"problem,omitempty"`
 }
 
-// Took is the jobs that were taken, with their money.
+// Took returns the jobs taken, with their money.
 func (p ClearedPart) Took() job.Totals {
 	return job.Totals{Jobs: int64(p.Taken), Amount: p.Amount, NoAmount: p.NoAmount}
 }
 
-// Cleared is what an act upon parked jobs came to.
+// Cleared is the result of an act on parked jobs.
 type Cleared struct {
-	Jobs     int64         `json:"jobs"` // that were meant
+	Jobs     int64         `json:"jobs"` // jobs selected
 	Taken    int           `json:"taken"`
 	HeldBack int           `json:"held_back"`
 	Gone     int           `json:"gone"`
@@ -241,12 +245,13 @@ type Cleared struct {
 	Parts    []ClearedPart `json:"parts"`
 }
 
-// Unfinished says that it stopped by a fault before it took any job: doing it again begins anew. Where some are taken they are no longer as they were previewed, and this answer says which.
+// Unfinished reports that it failed before it took any job: repeating it starts over. If jobs were taken, they are
+// no longer as previewed, and this answer says which.
 func (v Cleared) Unfinished() bool {
 	return v.Taken == 0 && slices.ContainsFunc(v.Parts, func(p ClearedPart) bool { return p.Problem != nil && !p.Stopped && p.Request == nil })
 }
 
-// Clear does what was previewed.
+// Clear carries out what was previewed.
 var Clear = &Op[ClearOf, ClearedPart, Cleared]{About{Name: "clearDeadLetters", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/dead-letters/run", Kind: Long, Act: true,
 	Commands: []string{"dlq replay", "dlq discard", "dlq resolve"}}, clearJobs}
 
@@ -269,7 +274,7 @@ func clearJobs(ctx context.Context, h *Here, q ClearOf, out Out[ClearedPart]) (v
 			return v, err
 		}
 	}
-	errs := plan.Run(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(ctx, b, nil)) }) // who no longer listens has ended ctx
+	errs := plan.Run(ctx, by, h.Traces, func(b *desk.Bulk) { _ = out.line(clearedPart(ctx, b, nil)) }) // if the client has gone, ctx has ended
 	v = Cleared{Jobs: plan.Meant().Jobs, Parts: make([]ClearedPart, len(plan.Parts))}
 	var took job.Totals
 	for i, b := range plan.Parts {
@@ -282,7 +287,7 @@ func clearJobs(ctx context.Context, h *Here, q ClearOf, out Out[ClearedPart]) (v
 	return v, nil
 }
 
-// heldBy is how many jobs are held back, by why.
+// heldBy returns how many jobs are held back, by reason.
 func heldBy(b *desk.Bulk) map[string]int {
 	if held := b.Held(); held != nil {
 		return held
@@ -303,7 +308,7 @@ func clearedPart(ctx context.Context, b *desk.Bulk, err error) ClearedPart {
 	return p
 }
 
-// again plans what a token stands for once more.
+// again plans what a token identifies once more.
 func (q ClearOf) again(ctx context.Context, h *Here) (*desk.Plan, error) {
 	var m mark
 	text, err := base64.RawURLEncoding.DecodeString(q.Token)

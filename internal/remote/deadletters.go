@@ -15,7 +15,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// Filter says which parked jobs are meant. Times are moments, or 24h for so long ago.
+// Filter selects parked jobs. Times are absolute, or 24h for that long ago.
 type Filter struct {
 	At
 	Reasons []string `json:"reasons,omitempty" query:"reason"`
@@ -26,17 +26,17 @@ type Filter struct {
 	Until   string   `json:"until,omitempty"`
 	IDs     []string `json:"ids,omitempty" query:"id"`
 	Match   string   `json:"match,omitempty"`
-	// Limit is how many jobs are meant at most; 0: all, or a page of them.
+	// Limit is the most jobs selected; 0: all, or a page.
 	Limit int `json:"limit,omitempty"`
 }
 
-// FilterOf is a filter as requests have it.
+// FilterOf returns a filter in the form of requests.
 func FilterOf(gateways []string, f deadletter.Filter) Filter {
 	q := desk.FilterValues(f)
 	return Filter{At: At{gateways}, Reasons: q["reason"], Batch: q.Get("batch"), Lane: f.Lane, Route: f.Route, Since: q.Get("since"), Until: q.Get("until"), IDs: q["id"], Match: q.Get("match"), Limit: f.Limit}
 }
 
-// filter reads it.
+// filter parses it.
 func (f Filter) filter() (deadletter.Filter, error) {
 	to, err := desk.ParseFilter(url.Values{"reason": f.Reasons, "batch": {f.Batch}, "lane": {f.Lane}, "route": {f.Route}, "since": {f.Since}, "until": {f.Until}, "id": f.IDs, "match": {f.Match}}, time.Now().UTC(),
 		func(field string) string { return field })
@@ -46,7 +46,7 @@ func (f Filter) filter() (deadletter.Filter, error) {
 	return to, err
 }
 
-// selected returns the jobs that are meant, behind a cursor.
+// selected returns the selected jobs after a cursor.
 func (f Filter) selected(ctx context.Context, h *Here, after string) (*desk.Selection, error) {
 	to, err := f.filter()
 	if err != nil {
@@ -63,9 +63,9 @@ func (f Filter) selected(ctx context.Context, h *Here, after string) (*desk.Sele
 	return s, err
 }
 
-// LeftOut is what a filter names and does not mean.
+// LeftOut is what a filter names but does not select.
 type LeftOut struct {
-	// Missing are the ids of the filter whose jobs are not parked, and MissingWhy where they are instead.
+	// Missing are the filter's ids whose jobs are not parked, and MissingWhy says where they are instead.
 	Missing    []string `json:"missing,omitempty"`
 	MissingWhy string   `json:"missing_why,omitempty"`
 }
@@ -81,20 +81,21 @@ func leftOut(ctx context.Context, s *desk.Selection, missing []string) (l LeftOu
 	return LeftOut{missing, why.Error()}, nil
 }
 
-// DeadLettersOf says which parked jobs are listed.
+// DeadLettersOf says which parked jobs to list.
 type DeadLettersOf struct {
 	Filter
 	After string `json:"after,omitempty"`
-	// Payload asks for the payloads too: they may hold personal data.
+	// Payload requests the payloads, too: they may contain personal data.
 	Payload bool `json:"payload,omitempty"`
-	// Order is need for the order for people, what needs somebody first; empty: oldest first, gateway by gateway.
+	// Order is need for the order for people, with jobs that need an operator first; empty: oldest first, gateway
+	// by gateway.
 	Order string `json:"order,omitempty"`
 }
 
 // ParkedLine is a parked job in a list.
 type ParkedLine struct {
 	desk.Parked
-	// Unopened is why its payload can't be shown; empty if it can, or was not asked for.
+	// Unopened is why its payload can't be shown; empty if it can, or was not requested.
 	Unopened string `json:"unopened,omitempty"`
 }
 
@@ -104,7 +105,7 @@ type DeadLetterPage struct {
 	// Next is the cursor of the next page; nil on the last one.
 	Next *string `json:"next"`
 	LeftOut
-	// ForRoom is how many jobs wait for room, which the order for people leaves out.
+	// ForRoom is how many jobs wait for room, which the order for people omits.
 	ForRoom int64 `json:"waiting_for_room,omitempty"`
 }
 
@@ -155,10 +156,10 @@ func deadLetters(ctx context.Context, h *Here, q DeadLettersOf, out Out[None]) (
 	return page, err
 }
 
-// lookEvery is how often a search by error says how far it is.
+// lookEvery is how often a search by error reports its progress.
 const lookEvery = 2 * time.Second
 
-// looking returns what hears of the errors that are looked at, and says from time to time how many they were.
+// looking returns a function that counts the errors examined and reports the number from time to time.
 func looking(say func(string)) func(int) {
 	sum, said := 0, time.Now()
 	return func(n int) {
@@ -172,13 +173,13 @@ func looking(say func(string)) func(int) {
 // DeadLetterAnswer is what is known of one parked job.
 type DeadLetterAnswer struct {
 	desk.ParkedWhole
-	// Most is how many attempts a job of the gateway may spend.
+	// Most is the most attempts that a job of the gateway may spend.
 	Most int `json:"attempts_most"`
-	// Unopened is why the payload can't be shown; empty if it can, or was not asked for.
+	// Unopened is why the payload can't be shown; empty if it can, or was not requested.
 	Unopened string `json:"unopened,omitempty"`
 }
 
-// DeadLetter returns all that is known of one parked job.
+// DeadLetter returns everything known of one parked job.
 var DeadLetter = &Op[JobOf, None, DeadLetterAnswer]{About{Name: "getDeadLetter", Need: roles.View, Method: http.MethodGet, Path: "/v1/dead-letters/job/{id}", Commands: []string{"dlq show"}},
 	func(ctx context.Context, h *Here, q JobOf, _ Out[None]) (v DeadLetterAnswer, err error) {
 		d, err := h.At(ctx, q.Gateways)
@@ -216,13 +217,13 @@ var Stats = &Op[Filter, None, Tallies]{About{Name: "countDeadLetters", Need: rol
 		return v, err
 	}}
 
-// DeadExportOf says which parked jobs are exported.
+// DeadExportOf says which parked jobs to export.
 type DeadExportOf struct {
 	Filter
 	After string `json:"after,omitempty"`
-	// Plain opens payloads that are sealed.
+	// Plain opens sealed payloads.
 	Plain bool `json:"plain,omitempty"`
-	// Remarks asks for lines {"remark": TEXT} that say what was left out.
+	// Remarks requests lines {"remark": TEXT} about what was left out.
 	Remarks bool `json:"remarks,omitempty"`
 }
 
@@ -260,12 +261,12 @@ var DeadExport = &Op[DeadExportOf, desk.ExportLine, None]{About{Name: "exportDea
 		return n, err
 	}}
 
-// HistoryOf says which acts are listed.
+// HistoryOf says which acts to list.
 type HistoryOf struct {
 	At
 	Since string `json:"since,omitempty"`
 	Until string `json:"until,omitempty"`
-	// Limit is how many acts are listed at most; 0: all.
+	// Limit is the most acts listed; 0: all.
 	Limit int `json:"limit,omitempty"`
 }
 

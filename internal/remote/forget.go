@@ -10,19 +10,19 @@ import (
 	"spillway/internal/roles"
 )
 
-// ForgetOf says of which jobs payload, error and reference are erased.
+// ForgetOf selects jobs whose payload, error and reference to erase.
 type ForgetOf struct {
 	At
 	IDs   []string `json:"ids,omitempty"`
 	Batch string   `json:"batch,omitempty"`
-	// OlderThan is how long they have been over at least: 30d. Empty: any time.
+	// OlderThan is how long they must have been over: 30d. Empty: any time.
 	OlderThan string `json:"older_than,omitempty"`
 	Actor
-	// DryRun only says what would be done.
+	// DryRun only returns what would be done.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Forgetting is the request as the desk has it. The error has the code usage.
+// Forgetting returns the request in the desk's form. The error has code usage.
 func (q ForgetOf) Forgetting() (f desk.Forgetting, err error) {
 	f = desk.Forgetting{IDs: q.IDs, Batch: q.Batch}
 	if q.OlderThan != "" {
@@ -34,7 +34,7 @@ func (q ForgetOf) Forgetting() (f desk.Forgetting, err error) {
 	return f, f.Check()
 }
 
-// ForgotJobs is what was erased, or would be: "forget -o json".
+// ForgotJobs is what was or would be erased: "forget -o json".
 type ForgotJobs struct {
 	Done     bool              `json:"done"`
 	Gateways []desk.ForgetDeed `json:"gateways"`
@@ -42,7 +42,7 @@ type ForgotJobs struct {
 	Problem *Fault `json:"problem,omitempty"`
 }
 
-// Unfinished says that it stopped before its end: doing it again goes on.
+// Unfinished reports that it stopped early: repeating it continues.
 func (f ForgotJobs) Unfinished() bool { return f.Problem != nil }
 
 // ForgetJobs erases payload, error and reference of jobs that are over.
@@ -64,7 +64,7 @@ var ForgetJobs = &Op[ForgetOf, BatchStep, ForgotJobs]{About{Name: "forgetJobs", 
 			d.Gateways, err = at.WouldForget(ctx, f)
 			return d, err
 		}
-		d.Gateways, err = at.Forget(ctx, f, by, func(jobs int64) { _ = out.line(BatchStep{jobs}) }) // who no longer listens has ended ctx
+		d.Gateways, err = at.Forget(ctx, f, by, func(jobs int64) { _ = out.line(BatchStep{jobs}) }) // if the client has gone, ctx has ended
 		if d.Gateways == nil {
 			return d, err
 		}

@@ -13,37 +13,37 @@ import (
 	"spillway/internal/roles"
 )
 
-// GatewayAct is an act upon a gateway.
+// GatewayAct is an act on a gateway.
 type GatewayAct struct {
 	Gateway string `json:"-" path:"gateway"`
 	Actor
 }
 
-// SteerOf names a gateway that is paused or resumed.
+// SteerOf names a gateway to pause or resume.
 type SteerOf struct {
 	GatewayAct
-	// Shown is what people are told as the reason of a pause. Empty: why, or else "by an operator".
+	// Shown is the reason of a pause as people see it. Empty: why, or else "by an operator".
 	Shown string `json:"shown,omitempty"`
 }
 
-// Steered is what became of a gateway that was paused or resumed.
+// Steered is the result of pausing or resuming a gateway.
 type Steered struct {
 	Gateway string `json:"gateway"`
 	Done    string `json:"done"` // paused or resumed
-	// Remark says what keeps a gateway's calls back all the same; empty if nothing does.
+	// Remark says what holds a gateway's calls back all the same; empty if nothing does.
 	Remark string `json:"remark,omitempty"`
 }
 
 // Steering pauses or resumes a gateway.
 type Steering = Op[SteerOf, None, Steered]
 
-// Paused and Resumed are what Steered says.
+// Paused and Resumed are the values of Steered.Done.
 const (
 	Paused  = "paused"
 	Resumed = "resumed"
 )
 
-// The two.
+// The acts.
 var (
 	Pause = &Steering{About{Name: "pauseGateway", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/pause", Act: true, Commands: []string{"pause"}},
 		func(ctx context.Context, h *Here, q SteerOf, _ Out[None]) (v Steered, err error) {
@@ -66,7 +66,7 @@ var (
 		}}
 )
 
-// stillHeld says what keeps a resumed gateway's calls back all the same.
+// stillHeld says what holds a resumed gateway's calls back all the same.
 func stillHeld(ctx context.Context, g *desk.Gateway) string {
 	v, err := g.Status(ctx)
 	switch h := v.Glance.Hold; {
@@ -79,7 +79,7 @@ func stillHeld(ctx context.Context, g *desk.Gateway) string {
 	return ""
 }
 
-// at returns the gateway, and who acts upon it. verb is for what a reason is needed; empty: it may be left out.
+// at returns the gateway, and who acts on it. verb is the act that requires a reason; empty: none is required.
 func (q GatewayAct) at(ctx context.Context, h *Here, verb string) (*desk.Gateway, desk.By, error) {
 	by, err := q.acts(h, verb)
 	if err != nil {
@@ -89,14 +89,14 @@ func (q GatewayAct) at(ctx context.Context, h *Here, verb string) (*desk.Gateway
 	return g, by, err
 }
 
-// Names are gateways of the configuration.
+// Names are configured gateways.
 type Names struct {
 	Gateways []string `json:"gateways"`
-	// Told are those of them that have an outcome feed.
+	// Told are those of them with an outcome feed.
 	Told []string `json:"outcomes,omitempty"`
 }
 
-// Named returns the names of gateways in the order of the configuration, each once.
+// Named returns the names of gateways in configured order, each once.
 var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "brake lift", "lane set", "lane reset", "lane pause", "lane resume", "route pause", "route resume", "outcomes"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Names, err error) {
 		d, err := h.At(ctx, q.Gateways)
@@ -112,12 +112,12 @@ var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, M
 		return v, nil
 	}}
 
-// AllUnlisted is what there is of gateways that the configuration does not have.
+// AllUnlisted lists gateways that are not configured.
 type AllUnlisted struct {
 	Gateways []desk.Unlisted `json:"gateways"`
 }
 
-// Unlisted are the gateways with jobs that the configuration does not have.
+// Unlisted lists the gateways with jobs that are not configured.
 var Unlisted = &Op[None, None, AllUnlisted]{About{Name: "listUnlisted", Need: roles.View, Method: http.MethodGet, Path: "/v1/unlisted", Commands: []string{"batch list", "find", "export", "dlq list", "dlq stats", "dlq replay", "dlq discard", "dlq resolve", "dlq export"}},
 	func(ctx context.Context, h *Here, _ None, _ Out[None]) (v AllUnlisted, err error) {
 		d, err := h.At(ctx, nil)
@@ -133,7 +133,7 @@ type AllLimits struct {
 	Gateways []desk.Limits `json:"gateways"`
 }
 
-// Limits are the limits that hold now.
+// Limits returns the limits in force.
 var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Need: roles.View, Method: http.MethodGet, Path: "/v1/limits", Commands: []string{"limit show"}},
 	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllLimits, err error) {
 		d, err := h.At(ctx, q.Gateways)
@@ -150,13 +150,13 @@ var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Need: roles.View
 		return v, nil
 	}}
 
-// LimitsTo says what a gateway's limits are to be.
+// LimitsTo says what to set a gateway's limits to.
 type LimitsTo struct {
 	GatewayAct
 	Limits []string `json:"limits"`
 }
 
-// The acts upon limits.
+// The acts on limits.
 var (
 	SetLimits = &Op[LimitsTo, None, desk.Limits]{About{Name: "setLimits", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/limits/set", Act: true, Commands: []string{"limit set"}},
 		func(ctx context.Context, h *Here, q LimitsTo, _ Out[None]) (v desk.Limits, err error) {
@@ -196,12 +196,12 @@ func (q GatewayAct) set(ctx context.Context, h *Here, to []job.Limit) (v desk.Li
 	return g.Limits(ctx)
 }
 
-// MoveOf names a gateway that the configuration does not have, and that is to get another name or to be forgotten.
+// MoveOf names a gateway, no longer configured, to rename or forget.
 type MoveOf struct {
 	GatewayAct
-	// To is the new name; empty: it is to be forgotten.
+	// To is the new name; empty: forget it.
 	To string `json:"to,omitempty"`
-	// DryRun only says what would be done.
+	// DryRun only returns what would be done.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
@@ -210,18 +210,18 @@ type MoveStep struct {
 	Keys int64 `json:"keys"`
 }
 
-// Moved is what a gateway had that got another name or was forgotten, or would: "gateway rename -o json".
+// Moved is what a renamed or forgotten gateway had, or would have: "gateway rename -o json".
 type Moved struct {
 	desk.Departure
-	// What is "rename up to stripe-eu" or "forget up", and Text that with the jobs and their money.
+	// What is "rename up to stripe-eu" or "forget up", and Text adds the jobs and their money.
 	What string `json:"what"`
 	Text string `json:"text"`
 }
 
-// Move gives a gateway another name, or forgets it.
+// Move renames or forgets a gateway.
 type Move = Op[MoveOf, MoveStep, Moved]
 
-// The two.
+// The acts.
 var (
 	Rename = &Move{About{Name: "renameGateway", Need: roles.Administer, Whole: true, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/rename", Kind: Long, Act: true, NotFound: "unknown_gateway", Commands: []string{"gateway rename"}},
 		func(ctx context.Context, h *Here, q MoveOf, out Out[MoveStep]) (v Moved, err error) {
@@ -263,7 +263,7 @@ func (q MoveOf) move(ctx context.Context, h *Here, verb string, out Out[MoveStep
 		return v, err
 	}
 	if !q.DryRun {
-		err = d.Do(ctx, by, func(keys int64) { _ = out.line(MoveStep{keys}) }) // who no longer listens has ended ctx
+		err = d.Do(ctx, by, func(keys int64) { _ = out.line(MoveStep{keys}) }) // if the client has gone, ctx has ended
 	}
 	return Moved{*d, d.What(), d.Text()}, err
 }

@@ -17,11 +17,11 @@ import (
 type JobOf struct {
 	ID string `json:"-" path:"id"`
 	At
-	// Payload asks for the payload too: it may hold personal data.
+	// Payload requests the payload, too: it may contain personal data.
 	Payload bool `json:"payload,omitempty"`
 }
 
-// JobShown is a job, with its payload where that was asked for: "job -o json".
+// JobShown is a job, with its payload if requested: "job -o json".
 type JobShown struct {
 	desk.Job
 	Payload json.RawMessage `json:"payload,omitempty"`
@@ -30,13 +30,13 @@ type JobShown struct {
 // JobAnswer is what is known of one job.
 type JobAnswer struct {
 	JobShown
-	// Most is how many attempts a job of the gateway may spend.
+	// Most is the most attempts that a job of the gateway may spend.
 	Most int `json:"attempts_most"`
-	// Unopened is why the payload can't be shown; empty if it can, or was not asked for.
+	// Unopened is why the payload can't be shown; empty if it can, or was not requested.
 	Unopened string `json:"unopened,omitempty"`
 }
 
-// Job returns all that is known of one job.
+// Job returns everything known of one job.
 var Job = &Op[JobOf, None, JobAnswer]{About{Name: "findJob", Need: roles.Read, Method: http.MethodGet, Path: "/v1/jobs/{id}", Commands: []string{"job"}},
 	func(ctx context.Context, h *Here, q JobOf, _ Out[None]) (v JobAnswer, err error) {
 		found, err := h.findOne(ctx, q.At, q.ID)
@@ -64,7 +64,7 @@ func (h *Here) findOne(ctx context.Context, at At, id string) (f desk.Found, err
 	return d.FindOne(ctx, id)
 }
 
-// unopened says why a job's payload can't be shown; empty if it can.
+// unopened returns why a job's payload can't be shown; empty if it can.
 func unopened(r job.Record) string {
 	if r.Unopened == nil {
 		return ""
@@ -78,13 +78,13 @@ type Actor struct {
 	Why string `json:"why,omitempty"`
 }
 
-// ActorOf is By as requests have it.
+// ActorOf returns a By in the form of requests.
 func ActorOf(by desk.By) Actor { return Actor{by.Who, by.Why} }
 
 // mostBy bounds the name of who acts, in bytes.
 const mostBy = 200
 
-// acts returns who acts. verb is for what a reason is needed; empty: it may be left out.
+// acts returns who acts. verb is the act that requires a reason; empty: none is required.
 func (a Actor) acts(h *Here, verb string) (desk.By, error) {
 	by := desk.ByOf(h.As, a.By, a.Why)
 	switch {
@@ -96,16 +96,16 @@ func (a Actor) acts(h *Here, verb string) (desk.By, error) {
 	return by, desk.ShortWhy(a.Why)
 }
 
-// ParkOf names a job that is to be parked.
+// ParkOf names a job to park.
 type ParkOf struct {
 	ID string `json:"-" path:"id"`
 	At
 	Actor
-	// DryRun only says what would be done.
+	// DryRun only returns what would be done.
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
-// Park takes a job out of the queue, or out of the asking, and parks it.
+// Park removes a job from the queue, or ends its look-ups, and parks it.
 var Park = &Op[ParkOf, None, desk.ParkDeed]{About{Name: "parkJob", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/jobs/{id}/park", Act: true, Commands: []string{"park"}},
 	func(ctx context.Context, h *Here, q ParkOf, _ Out[None]) (d desk.ParkDeed, err error) {
 		by, err := q.acts(h, "park")
@@ -123,28 +123,28 @@ var Park = &Op[ParkOf, None, desk.ParkDeed]{About{Name: "parkJob", Need: roles.O
 		return d, found.Park(ctx, by)
 	}}
 
-// JobsOf says which jobs are exported.
+// JobsOf says which jobs to export.
 type JobsOf struct {
 	At
 	States []string `json:"states,omitempty" query:"state"`
 	Since  string   `json:"since,omitempty"`
 	Until  string   `json:"until,omitempty"`
-	// Time is which time Since and Until mean: accepted or finished. Empty: accepted.
+	// Time is the time to which Since and Until apply: accepted or finished. Empty: accepted.
 	Time string `json:"time,omitempty"`
 	ExportAs
 }
 
-// ExportAs says how an export is written.
+// ExportAs is the form of an export.
 type ExportAs struct {
 	Fields []string `json:"fields,omitempty" query:"field"`
 	// Format is ndjson or csv. Empty: ndjson.
 	Format string `json:"format,omitempty"`
 }
 
-// Columns are the fields of payloads, and whether the export is to be CSV.
+// Columns returns the payload fields, and whether the export is CSV.
 func (e ExportAs) Columns() (fields []string, csv bool) { return e.Fields, e.Format == "csv" }
 
-// check returns an error with the code usage.
+// check returns an error with code usage.
 func (e ExportAs) check() error {
 	if e.Format != "" && e.Format != "ndjson" && e.Format != "csv" {
 		return usage("write ndjson or csv", fmt.Sprintf("format %.40q is neither of the two", e.Format))
@@ -152,10 +152,10 @@ func (e ExportAs) check() error {
 	return desk.CheckJobFields(e.Fields, "field")
 }
 
-// JobLine is what became of a job, a line of an export.
+// JobLine is what became of a job: a line of an export.
 type JobLine struct {
 	desk.JobLine
-	// Unread is why its fields can't be read; empty if they can, or none was asked for.
+	// Unread is why its fields can't be read; empty if they can, or if none was requested.
 	Unread string `json:"unopened,omitempty"`
 }
 
@@ -196,7 +196,7 @@ func (q JobsOf) query(now time.Time) (of desk.JobQuery, err error) {
 	return of, err
 }
 
-// between reads two times.
+// between parses two times.
 func between(since, until string, now time.Time) (from, to time.Time, err error) {
 	if from, err = desk.ParseAgo(since, now, "since"); err != nil {
 		return from, to, err

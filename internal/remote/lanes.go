@@ -12,24 +12,24 @@ import (
 // LaneOf names a lane of a gateway.
 type LaneOf struct {
 	GatewayAct
-	// Lane is empty for the jobs that have none.
+	// Lane is empty for jobs without a lane.
 	Lane string `json:"lane"`
 }
 
-// LaneTo says what a lane is to have of its own. What is left out stays as it is.
+// LaneTo says what to set for a lane. Missing settings are not changed.
 type LaneTo struct {
 	LaneOf
 	Limits []string `json:"limits,omitempty"`
 	// Weight is from 1 to 1000.
 	Weight int64 `json:"weight,omitempty"`
-	// MaxInFlight is how many calls of it may be under way, over all processes; zero: any number.
+	// MaxInFlight is the most of its calls in flight, over all processes; zero: any number.
 	MaxInFlight *int64 `json:"max_in_flight,omitempty"`
 }
 
-// SteeringLane changes something about a lane.
+// SteeringLane changes a lane.
 type SteeringLane = Op[LaneOf, None, desk.LaneSettings]
 
-// The acts upon lanes.
+// The acts on lanes.
 var (
 	SetLane = &Op[LaneTo, None, desk.LaneSettings]{About{Name: "setLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/set", Act: true, Commands: []string{"lane set"}},
 		func(ctx context.Context, h *Here, q LaneTo, _ Out[None]) (v desk.LaneSettings, err error) {
@@ -42,7 +42,7 @@ var (
 			if len(to) == 0 && q.Weight == 0 && q.MaxInFlight == nil {
 				return v, usage(`write them like {"limits": ["50/s"], "weight": 5}`, "neither limits nor a weight are named")
 			}
-			if q.MaxInFlight != nil && *q.MaxInFlight < 0 { // which is what takes it back
+			if q.MaxInFlight != nil && *q.MaxInFlight < 0 { // which would reset it
 				return v, usage("give 0 for any number, or reset the lane", "max_in_flight is below 0")
 			}
 			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error {
@@ -80,7 +80,7 @@ type RouteOf struct {
 	Route string `json:"route"`
 }
 
-// SteeredRoute is what became of a route that was paused or resumed.
+// SteeredRoute is the result of pausing or resuming a route.
 type SteeredRoute struct {
 	Gateway string `json:"gateway"`
 	Route   string `json:"route"`
@@ -90,7 +90,7 @@ type SteeredRoute struct {
 // SteeringRoute pauses or resumes a route.
 type SteeringRoute = Op[RouteOf, None, SteeredRoute]
 
-// The two.
+// The acts.
 var (
 	PauseRoute = &SteeringRoute{About{Name: "pauseRoute", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/pause", Act: true, Commands: []string{"route pause"}},
 		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {

@@ -2,7 +2,8 @@ package remote
 
 import "spillway/internal/roles"
 
-// What shows payloads, or repairs, needs more than the rest of its operation. Undeclared: it does not.
+// Showing payloads, and repairing, need more than the rest of an operation. Undeclared means that nothing more is
+// needed.
 
 func dear(dearer bool) roles.Need {
 	if dearer {
@@ -11,25 +12,25 @@ func dear(dearer bool) roles.Need {
 	return roles.Undeclared
 }
 
-// NeedsToo says what a request needs besides.
+// NeedsToo returns what a request needs in addition.
 func (q JobOf) NeedsToo() roles.Need { return dear(q.Payload) }
 
-// NeedsToo says what a request needs besides.
+// NeedsToo returns what a request needs in addition.
 func (q DeadLettersOf) NeedsToo() roles.Need { return dear(q.Payload) }
 
-// NeedsToo says what a request needs besides: an export has payloads whatever is asked for.
+// NeedsToo returns what a request needs in addition: an export always contains payloads.
 func (q DeadExportOf) NeedsToo() roles.Need { return roles.Operate }
 
-// NeedsToo says what a request needs besides: what is found by its payload is read in the payload.
+// NeedsToo returns what a request needs in addition: a search by payload reads payloads.
 func (q SearchOf) NeedsToo() roles.Need { return dear(len(q.Fields) > 0) }
 
-// NeedsToo says what a request needs besides.
+// NeedsToo returns what a request needs in addition.
 func (e ExportAs) NeedsToo() roles.Need { return dear(len(e.Fields) > 0) }
 
-// NeedsToo says what a request needs besides.
+// NeedsToo returns what a request needs in addition.
 func (q AuditOf) NeedsToo() roles.Need { return dear(q.Repair) }
 
-// NeedsToo returns what a request of Request needs besides its operation's Need; Undeclared: nothing.
+// NeedsToo returns what a request of Request needs in addition to its operation's Need; Undeclared: nothing.
 func NeedsToo(request any) roles.Need {
 	if r, is := request.(interface{ NeedsToo() roles.Need }); is {
 		return r.NeedsToo()

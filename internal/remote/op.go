@@ -1,5 +1,6 @@
-// Package remote is the table of what operators see and do at the desk, and the ways to reach it: at the Redis of a configuration, and over HTTP. A dispatcher serves
-// the table, and "dispatcher --server" asks it, with the same requests and the same answers.
+// Package remote is the table of the desk's operations, and two ways to carry them out: locally, using a
+// configuration's Redis, and over HTTP. A dispatcher serves the table, and "dispatcher --server" uses it, with the
+// same requests and answers.
 package remote
 
 import (
@@ -22,43 +23,45 @@ type Kind int
 // The kinds.
 const (
 	Document Kind = iota // one JSON document
-	Long                 // one JSON document that takes its time, with lines of progress before it for who accepts them
+	Long                 // one JSON document after a while, preceded by lines of progress if the client accepts them
 	Lines                // NDJSON, a line for each item
 )
 
-// About is what there is to know of an operation but for what it does.
+// About describes an operation, except for what it does.
 type About struct {
 	Name   string // operationId in /openapi.json
 	Method string
-	Path   string // as http.ServeMux has it
+	Path   string // a pattern of http.ServeMux
 	Kind   Kind
-	// Act says that it changes something: its request names who does it, and may come again with the same Idempotency-Key.
+	// Act says that it changes something: its request names who acts, and may be repeated with the same
+	// Idempotency-Key.
 	Act bool
-	// Need is what it needs of who asks. A request with a method NeedsToo() roles.Need may need more: to show payloads, say.
+	// Need is the role needed. A request with a method NeedsToo() roles.Need may need more, for example to show
+	// payloads.
 	Need roles.Need
-	// Whole says that it is about all gateways: it is not for a token that is for some of them.
+	// Whole says that it concerns all gateways: a token for some gateways is refused.
 	Whole bool
-	// Elsewhere says that the HTTP side has its own handler for it.
+	// Elsewhere says that the HTTP server has its own handler for it.
 	Elsewhere bool
-	// NotFound is the code of the problem that answers an error with the code not_found. Empty: unknown_job.
+	// NotFound is the problem code for an error with code not_found. Empty: unknown_job.
 	NotFound string
-	// Commands are those of dispatcher that it is for: "dlq list".
+	// Commands are the dispatcher commands that use it: "dlq list".
 	Commands []string
 }
 
-// Op is an operation: from a request Q to an answer A. L is its lines, or its progress.
+// Op is an operation from a request Q to an answer A. L is the type of its lines, or of its progress.
 type Op[Q, L, A any] struct {
 	About
 	call func(context.Context, *Here, Q, Out[L]) (A, error)
 }
 
-// None stands for lines, progress or an answer that there is not.
+// None stands for no lines, no progress or no answer.
 type None struct{}
 
-// Out hears of what comes before the answer. Its functions may be nil.
+// Out takes what precedes the answer. Its functions may be nil.
 type Out[L any] struct {
 	Line func(L) error
-	// Remark hears what is to be said to a person beside the lines.
+	// Remark takes a remark for people besides the lines.
 	Remark func(text string)
 }
 
@@ -75,7 +78,7 @@ func (o Out[L]) remark(text string) {
 	}
 }
 
-// Do does it at a desk.
+// Do carries it out at a desk.
 func (o *Op[Q, L, A]) Do(ctx context.Context, d Desk, q Q, out Out[L]) (a A, err error) {
 	err = d.do(ctx, call{about: &o.About, request: q, answer: &a, remark: out.remark,
 		here: func(ctx context.Context, h *Here) (err error) { a, err = o.call(ctx, h, q, out); return err },
@@ -89,15 +92,15 @@ func (o *Op[Q, L, A]) Do(ctx context.Context, d Desk, q Q, out Out[L]) (a A, err
 	return a, err
 }
 
-// Ask is Do for an operation that has no lines, or of which nobody hears them.
+// Ask is Do for an operation without lines, or whose lines are not wanted.
 func (o *Op[Q, L, A]) Ask(ctx context.Context, d Desk, q Q) (A, error) {
 	return o.Do(ctx, d, q, Out[L]{})
 }
 
-// Desk is where operations are done. There are Here, at a Redis, and There, over HTTP.
+// Desk carries out operations. There are Here, at a Redis, and There, over HTTP.
 type Desk interface {
 	do(context.Context, call) error
-	// Close gives the connection back.
+	// Close closes the connection.
 	Close()
 }
 
@@ -105,25 +108,25 @@ type Desk interface {
 type call struct {
 	about   *About
 	request any
-	answer  any // points to it
+	answer  any // pointer to it
 	here    func(context.Context, *Here) error
 	line    func(json.RawMessage) error
 	remark  func(string)
 }
 
-// Here is the desk of a configuration's gateways at their Redis. DB is closed with it.
+// Here is the desk of a configuration's gateways at their Redis. Close closes DB.
 type Here struct {
 	Config *config.Config
 	DB     *redisdb.DB
-	// Traces hears of jobs that are taken in again. Nil: nobody does.
+	// Traces records jobs that are admitted again. Nil: not traced.
 	Traces *tracing.Tracer
-	// Examiner looks for what will go wrong. Nil: nobody asks.
+	// Examiner runs the doctor's checks. Nil: none.
 	Examiner *doctor.Examiner
-	// As is who asks. The zero Identity: who has Redis, whom nobody has to let in.
+	// As is who asks. The zero Identity: someone with access to Redis itself.
 	As roles.Identity
 }
 
-// For returns the desk of who asks over HTTP: the gateways that do not exist for him are not there.
+// For returns the desk as seen by a user over HTTP, without the gateways invisible to that user.
 func (h Here) For(who roles.Identity) *Here {
 	h.As = who
 	if who.Scoped() {
@@ -134,7 +137,8 @@ func (h Here) For(who roles.Identity) *Here {
 	return &h
 }
 
-// desk returns the desk of some gateways. It knows of none that the configuration does not have where who asks sees some alone.
+// desk returns the desk of some gateways. If the user sees only some gateways, it knows of none that are not
+// configured.
 func (h *Here) desk(gateways []config.Gateway) *desk.Desk {
 	d := desk.New(h.DB.Client, gateways).Of(h.DB.Client, h.Config.Names())
 	if h.As.Scoped() {
@@ -145,10 +149,11 @@ func (h *Here) desk(gateways []config.Gateway) *desk.Desk {
 
 func (h *Here) do(ctx context.Context, c call) error { return c.here(ctx, h) }
 
-// Close implements Desk. What was asked has been answered by then.
+// Close implements Desk. Everything requested has been answered by then.
 func (h *Here) Close() { _ = h.DB.Close() }
 
-// At returns the desk of the gateways of these names, or of all, in the order of the configuration. An error says that the configuration has no such gateway.
+// At returns the desk of the gateways with these names, or of all, in configured order. An error says that one is
+// not configured.
 func (h *Here) At(ctx context.Context, names []string) (*desk.Desk, error) {
 	chosen, err := desk.Choose(h.Config, names)
 	if err != nil {
@@ -167,7 +172,7 @@ func (h *Here) one(ctx context.Context, name string) (*desk.Gateway, error) {
 	return d.Gateways[0], nil
 }
 
-// coded is an error with the code of its problem.
+// coded is an error with a problem code.
 type coded struct {
 	error
 	code string
@@ -175,22 +180,22 @@ type coded struct {
 
 func (c *coded) Unwrap() error { return c.error }
 
-// ProblemCode is the code of the problem that answers it.
+// ProblemCode returns the problem code.
 func (c *coded) ProblemCode() string { return c.code }
 
 func usage(hint, message string) error {
 	return &job.Error{Code: job.CodeUsage, Message: message, Hint: hint}
 }
 
-// Operation is an operation of the table, whatever its types.
+// Operation is an operation of the table, independent of its types.
 type Operation interface {
-	// Described returns what there is to know of it.
+	// Described returns its description.
 	Described() About
 	// Request returns a pointer to an empty request.
 	Request() any
-	// Types returns an empty request, line and answer; None where there is none.
+	// Types returns an empty request, line and answer; None if there is none.
 	Types() (request, line, answer any)
-	// Serve does it here, for a request of Request. line and remark hear of what comes before the answer.
+	// Serve carries it out here, for a request of Request. line and remark take what precedes the answer.
 	Serve(ctx context.Context, h *Here, request any, line func(any) error, remark func(string)) (any, error)
 }
 

@@ -10,19 +10,20 @@ import (
 	"spillway/internal/roles"
 )
 
-// OutcomesOf says which outcomes of a gateway are read.
+// OutcomesOf says which outcomes of a gateway to read.
 type OutcomesOf struct {
 	Gateway string `json:"-" path:"gateway"`
-	// After is the cursor of a line: what is behind it. Empty: from where Reader has acknowledged, or from the first that is kept.
+	// After is a cursor: read what follows it. Empty: from where Reader has acknowledged, or from the first one
+	// stored.
 	After  string `json:"after,omitempty"`
 	Reader string `json:"reader,omitempty"`
-	// Limit is how many are read at most.
+	// Limit is the most outcomes read.
 	Limit int `json:"limit,omitempty"`
-	// Wait is how long the first is waited for, such as 5s; empty: not at all.
+	// Wait is how long to wait for the first one, such as 5s; empty: not at all.
 	Wait string `json:"wait,omitempty"`
 }
 
-// Outcomes reads what became of a gateway's jobs.
+// Outcomes reads a gateway's outcomes.
 var Outcomes = &Op[OutcomesOf, feed.Outcome, None]{About{Name: "readOutcomes", Need: roles.Read, Method: http.MethodGet, Path: "/v1/gateways/{gateway}/outcomes", Kind: Lines, Elsewhere: true, Commands: []string{"outcomes"}},
 	func(ctx context.Context, h *Here, q OutcomesOf, out Out[feed.Outcome]) (n None, err error) {
 		o, err := h.feed(ctx, q.Gateway)
@@ -56,7 +57,7 @@ var Outcomes = &Op[OutcomesOf, feed.Outcome, None]{About{Name: "readOutcomes", N
 		return n, err
 	}}
 
-// AckOf says that a reader has all outcomes of a gateway up to a cursor.
+// AckOf says that a reader has processed all outcomes of a gateway up to a cursor.
 type AckOf struct {
 	Gateway string `json:"-" path:"gateway"`
 	Reader  string `json:"reader"`

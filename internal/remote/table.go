@@ -1,6 +1,6 @@
 package remote
 
-// Table is all operations.
+// Table returns all operations.
 func Table() []Operation {
 	return []Operation{
 		Status, Watch, Calls, Answers, GatewayAnswers, Processes, Examine, Search, Gateways, Named, Unlisted, Audit, Lanes, Lane,

@@ -21,19 +21,20 @@ import (
 	"spillway/internal/job"
 )
 
-// There is the desk of a dispatcher that serves HTTP. Safe for concurrent use.
+// There is the desk of a dispatcher over HTTP. It is safe for concurrent use.
 type There struct {
 	server string
 	token  string
 	client *http.Client
-	most   int64 // bytes of an answer that is no stream
+	most   int64 // bytes of an answer that is not a stream
 }
 
-// connectTime bounds how long a connection takes. An answer has no bound: an act may wait for room for hours, and its context ends it.
+// connectTime bounds connecting. An answer has no bound: an act may wait for room for hours, until its context
+// ends.
 const connectTime = 5 * time.Second
 
-// NewThere returns the desk at the address of a dispatcher, such as https://dispatcher.example:8080. token is what it asks for; empty: it asks for none. An error with the code
-// usage says that the address is none.
+// NewThere returns the desk at the address of a dispatcher, such as https://dispatcher.example:8080. token
+// authenticates; empty: none. An error with code usage says that the address is invalid.
 func NewThere(server, token string) (*There, error) {
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
@@ -44,7 +45,8 @@ func NewThere(server, token string) (*There, error) {
 	return &There{server: strings.TrimSuffix(server, "/"), token: token, most: longestLine, client: &http.Client{Transport: transport, CheckRedirect: stay}}, nil
 }
 
-// stay follows no redirect: it would take the token elsewhere, to another port or off TLS, and an act with it.
+// stay follows no redirects: they would send the token elsewhere, to another port or without TLS, and repeat an act
+// there.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Close implements Desk.
@@ -84,7 +86,8 @@ func (t *There) do(ctx context.Context, c call) error {
 	return decode(text, c.answer)
 }
 
-// knows says whether a JSON object has any of the fields that an answer always has. Others answer everything with 200 and JSON of their own.
+// knows reports whether a JSON object has any of the fields that an answer always has. Other servers answer
+// everything with 200 and JSON of their own.
 func knows(text []byte, answer reflect.Type) bool {
 	var got map[string]json.RawMessage
 	if answer.Kind() != reflect.Struct || json.Unmarshal(text, &got) != nil {
@@ -94,7 +97,7 @@ func knows(text []byte, answer reflect.Type) bool {
 	return len(always) == 0 || slices.ContainsFunc(always, func(name string) bool { return got[name] != nil })
 }
 
-// always returns the names in JSON of a struct's fields that are never left out.
+// always returns the JSON names of a struct's fields that are never omitted.
 func always(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -150,7 +153,7 @@ func (t *There) request(ctx context.Context, c call) (*http.Request, error) {
 	return r, nil
 }
 
-// segment is a name as a part of a path. Proxies, and net/http, take . and .. for steps.
+// segment returns a name as a path segment. Proxies, and net/http, interpret . and .. as path steps.
 func segment(name string) string {
 	if name == "." || name == ".." {
 		return strings.ReplaceAll(name, ".", "%2E")
@@ -158,7 +161,7 @@ func segment(name string) string {
 	return url.PathEscape(name)
 }
 
-// problem is an answer that says no.
+// problem is an error answer.
 type problem struct {
 	Detail string   `json:"detail"`
 	Hint   string   `json:"hint"`
@@ -174,7 +177,7 @@ func (p problem) err() error {
 	return &job.Error{Code: kind, Message: p.Detail, Hint: p.Hint}
 }
 
-// refused returns the error of an answer that says no, in the words of the other side.
+// refused returns the error of an error answer, in the other side's words.
 func (t *There) refused(got *http.Response) error {
 	var p problem
 	text, err := io.ReadAll(io.LimitReader(got.Body, job.MaxLine))
@@ -187,7 +190,7 @@ func (t *There) refused(got *http.Response) error {
 	return p.err()
 }
 
-// elsewhere says that what answers points to another address.
+// elsewhere returns the error for an answer that points to another address.
 func (t *There) elsewhere(got *http.Response) error {
 	hint := "give --server the address of the dispatcher itself"
 	if to, err := got.Location(); err == nil && to.Host != "" {
@@ -201,18 +204,18 @@ func (t *There) foreign() error {
 		Hint: "look for another address, a proxy in between, or a dispatcher of another version"}
 }
 
-// away says that the dispatcher can't be reached, or has broken off.
+// away returns the error for a dispatcher that can't be reached, or broke off.
 func (t *There) away(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if e, is := errors.AsType[*url.Error](err); is {
-		err = e.Err // which does not repeat the address with its query
+		err = e.Err // it does not repeat the address with its query
 	}
 	return &job.Error{Code: job.CodeUnavailable, Message: "the dispatcher at " + t.server + " can't be reached", Err: err, Hint: "is it running, and is the address right?"}
 }
 
-// told is a line of NDJSON that is none of the operation's own.
+// told is a line of NDJSON that is not the operation's own.
 type told struct {
 	Problem  *problem        `json:"problem"`
 	Remark   *string         `json:"remark"`
@@ -223,7 +226,7 @@ type told struct {
 // longestLine bounds a line, in bytes: an answer may name many jobs.
 const longestLine = 64 << 20
 
-// lines reads NDJSON. Of an operation that has progress, the last line is the answer.
+// lines reads NDJSON. If the operation has progress, the last line is the answer.
 func (t *There) lines(ctx context.Context, c call, body io.Reader) error {
 	in := bufio.NewScanner(body)
 	in.Buffer(nil, longestLine)
@@ -247,7 +250,7 @@ func (t *There) lines(ctx context.Context, c call, body io.Reader) error {
 			text = l.Progress
 		}
 		if c.about.Kind == Long && l.Progress == nil {
-			continue // only shows that the other side lives
+			continue // a sign of life
 		}
 		if err := c.line(text); err != nil {
 			return err

@@ -8,21 +8,21 @@ import (
 	"spillway/internal/roles"
 )
 
-// TrailOf says which trails are verified.
+// TrailOf says which audit trails to verify.
 type TrailOf struct {
 	At
-	// Links and Hash are a head that somebody has written down; 0 and empty: none. It is for one gateway.
+	// Links and Hash are a head that was recorded earlier; 0 and empty: none. It is for one gateway.
 	Links int64  `json:"links,omitempty"`
 	Hash  string `json:"hash,omitempty"`
 }
 
-// Trails is what came of verifying trails: "trail verify -o json".
+// Trails is the result of verifying audit trails: "trail verify -o json".
 type Trails struct {
 	OK       bool                  `json:"ok"`
 	Gateways []deadletter.Verified `json:"gateways"`
 }
 
-// VerifyTrail verifies the trails by their chains.
+// VerifyTrail verifies the audit trails by their chains.
 var VerifyTrail = &Op[TrailOf, None, Trails]{About{Name: "verifyTrail", Need: roles.View, Method: http.MethodPost, Path: "/v1/trail/verify", Commands: []string{"trail verify"}},
 	func(ctx context.Context, h *Here, q TrailOf, _ Out[None]) (t Trails, err error) {
 		d, err := h.At(ctx, q.Gateways)
@@ -44,10 +44,10 @@ var VerifyTrail = &Op[TrailOf, None, Trails]{About{Name: "verifyTrail", Need: ro
 		return t, nil
 	}}
 
-// TrailsOf says which trails are exported.
+// TrailsOf says which audit trails to export.
 type TrailsOf struct{ At }
 
-// ExportTrail exports the trails with their chains, gateway by gateway.
+// ExportTrail exports the audit trails with their chains, gateway by gateway.
 var ExportTrail = &Op[TrailsOf, deadletter.TrailLine, None]{About{Name: "exportTrail", Need: roles.View, Method: http.MethodGet, Path: "/v1/trail", Kind: Lines, Commands: []string{"trail export"}},
 	func(ctx context.Context, h *Here, q TrailsOf, out Out[deadletter.TrailLine]) (n None, err error) {
 		d, err := h.At(ctx, q.Gateways)

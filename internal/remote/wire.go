@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// A request is a struct. A field with the tag path stands in the path; others stand in the query of a GET, by the tag query or else by their name in JSON, and in the body of a
-// POST by their name in JSON.
+// A request is a struct. A field with the tag path is part of the path. Other fields of a GET are in the query,
+// named by the tag query or else by their JSON name; other fields of a POST are in the body, by their JSON name.
 
-// field is a field of a request, as the query has it.
+// field is a field of a request in the query.
 type field struct {
 	name  string
 	value reflect.Value
 }
 
-// fields returns the fields of a request that stand in the query, or with path in the path.
+// fields returns the fields of a request in the query or, with path, in the path.
 func fields(v reflect.Value, path bool) (all []field) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -44,7 +44,7 @@ func fields(v reflect.Value, path bool) (all []field) {
 	return all
 }
 
-// Parameters are the names of what stands in the query of a request.
+// Parameters returns the names of a request's query parameters.
 func Parameters(request any) (names []string) {
 	for _, f := range fields(reflect.ValueOf(request), false) {
 		names = append(names, f.name)
@@ -52,7 +52,7 @@ func Parameters(request any) (names []string) {
 	return names
 }
 
-// values is the query of a request.
+// values returns the query of a request.
 func values(request any) url.Values {
 	q := url.Values{}
 	for _, f := range fields(reflect.ValueOf(request), false) {
@@ -69,7 +69,8 @@ func values(request any) url.Values {
 	return q
 }
 
-// Read reads a request from the path and the query, or, unless body is nil, from the path and the body. It is an error if there is something that the request has not.
+// Read fills a request from the path and the query or, unless body is nil, from the path and the body. Unknown
+// parameters or fields are an error.
 func Read(request any, path func(name string) string, query url.Values, body []byte) error {
 	v := reflect.ValueOf(request).Elem()
 	for _, f := range fields(v, true) {
@@ -100,7 +101,7 @@ func Read(request any, path func(name string) string, query url.Values, body []b
 	return nil
 }
 
-// because is what encoding/json says of a body, which names fields and types and shows no value.
+// because returns encoding/json's error about a body with names of fields and types, but without values.
 func because(err error) string {
 	if e, is := err.(*json.UnmarshalTypeError); is {
 		return fmt.Sprintf(": %s is %s and should be %s", e.Field, e.Value, e.Type)
@@ -130,7 +131,7 @@ func set(f field, given []string) error {
 		return usage("give it once", f.name+" is there twice")
 	}
 	if kind := f.value.Kind(); given[0] == "" && (kind == reflect.Bool || kind == reflect.Int) {
-		return nil // as good as left out
+		return nil // the same as missing
 	}
 	var err error
 	switch f.value.Kind() {
@@ -158,14 +159,14 @@ func set(f field, given []string) error {
 	return nil
 }
 
-// decode reads JSON, and leaves numbers of unknown type as they are written.
+// decode parses JSON, and leaves numbers of unknown type as written.
 func decode(text []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	return d.Decode(to)
 }
 
-// Encode writes JSON on a line. Texts keep <, > and &, so that a payload stays as it is.
+// Encode writes JSON on one line. It does not escape <, > and &, so that payloads stay unchanged.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
