@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// once is a flag's value that may be given once: the last one would win, and the others be forgotten without a word.
+// once is a flag value that may be given only once: otherwise the last one would silently win.
 type once struct {
 	value *string
 	given bool
@@ -20,7 +20,7 @@ func (o *once) String() string {
 	return *o.value
 }
 
-// Set takes the first value.
+// Set accepts the first value.
 func (o *once) Set(s string) error {
 	if o.given {
 		return fmt.Errorf("it was given already, as %q", *o.value)
@@ -32,7 +32,7 @@ func (o *once) Set(s string) error {
 // Type names the value in the help.
 func (o *once) Type() string { return "string" }
 
-// choice is a flag's value that must be one of a few words.
+// choice is a flag value that must be one of a few words.
 type choice struct {
 	value   *string
 	allowed []string
@@ -47,7 +47,7 @@ func (c *choice) String() string {
 	return *c.value
 }
 
-// Set takes one of the allowed words.
+// Set accepts one of the allowed words.
 func (c *choice) Set(s string) error {
 	if !slices.Contains(c.words(), s) {
 		return fmt.Errorf("must be one of %s", strings.Join(c.words(), ", "))
@@ -59,7 +59,7 @@ func (c *choice) Set(s string) error {
 // Type names the value in the help.
 func (c *choice) Type() string { return strings.Join(c.words(), "|") }
 
-// words are the allowed ones without the empty one, which says that the flag was not given.
+// words returns the allowed words without the empty one, which means that the flag was not given.
 func (c *choice) words() []string {
 	return slices.DeleteFunc(slices.Clone(c.allowed), func(s string) bool { return s == "" })
 }

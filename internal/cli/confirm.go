@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Decision is what a command that moves money or takes something away may do.
+// Decision is whether a command that moves money or removes something may go ahead.
 type Decision int
 
 // The decisions.
@@ -17,14 +17,15 @@ const (
 	Declined                 // the person at the terminal said no
 )
 
-// Consent is the two flags by which such a command is told.
+// Consent is the two flags of such a command.
 type Consent struct {
 	Yes    bool // --yes: do it without asking
 	DryRun bool // --dry-run: never do it; wins over Yes
 }
 
-// Confirm decides: --dry-run never does it, --yes does, a person at a terminal is asked, and off a terminal it is a dry
-// run. The question ends without a question mark. The error is the context's, when it ends before the answer.
+// Confirm decides: --dry-run never goes ahead, --yes does, a person at a terminal is asked, and off a terminal
+// it is a dry run. The question ends without a question mark. The error is the context's, if it ends before the
+// answer.
 func Confirm(ctx context.Context, s Streams, c Consent, question string) (Decision, error) {
 	switch {
 	case c.DryRun:
@@ -38,8 +39,8 @@ func Confirm(ctx context.Context, s Streams, c Consent, question string) (Decisi
 	return readAnswer(ctx, s)
 }
 
-// readAnswer reads one line. The goroutine outlives a cancelled context until its line comes: reading from a terminal
-// can't be broken off, and the program ends then anyway.
+// readAnswer reads one line. After a cancelled context, the goroutine lives until its line comes, because
+// reading from a terminal can't be interrupted; the program ends then anyway.
 func readAnswer(ctx context.Context, s Streams) (Decision, error) {
 	answer := make(chan string, 1)
 	go func() {

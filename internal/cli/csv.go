@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// CSV writes rows for spreadsheets and programs, after a header: what Table writes to a pipe, with commas and quotes (RFC 4180). A text that
-// a spreadsheet would take for a formula has a ' before it.
+// CSV writes rows for spreadsheets and programs, after a header: what Table writes to a pipe, with commas and
+// quotes (RFC 4180). A text that a spreadsheet would take for a formula gets a ' before it.
 type CSV struct {
 	out   *csv.Writer
 	cells Table
@@ -32,7 +32,7 @@ func (c *CSV) Row(cells ...any) error {
 	return unwritten(c.out.Write(row))
 }
 
-// Flush writes what is left.
+// Flush writes buffered rows.
 func (c *CSV) Flush() error {
 	c.out.Flush()
 	return unwritten(c.out.Error())

@@ -10,13 +10,13 @@ import (
 	"spillway/internal/job"
 )
 
-// Usage returns an error that says what was asked wrongly (exit 2) and what to do.
+// Usage returns an error that says what was wrong with the request (exit 2) and what to do.
 func Usage(hint, format string, args ...any) error {
 	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// PrintError writes "name: what is wrong" and, where there is one, "hint: what to do". Joined errors take one line
-// each; a hint that several share is written once, after the last of them. Nothing is written for nil.
+// PrintError writes "name: what is wrong" and, if there is one, "hint: what to do". Joined errors take one line
+// each; a hint that several share is written once, after the last of them. For nil it writes nothing.
 func PrintError(w io.Writer, name string, err error) {
 	var lines, hints []string
 	for _, e := range flatten(err) {
@@ -81,12 +81,12 @@ func hintOf(err error) string {
 	return ""
 }
 
-// printable replaces what could move a terminal's cursor or turn a text around, but keeps line ends.
+// printable replaces characters that could move a terminal's cursor or reverse text, except line ends.
 func printable(s string) string {
 	return strings.NewReplacer("\t", " ", joint, " ").Replace(plain(strings.TrimRight(s, "\n")))
 }
 
-// plain is printable that keeps tabs, joints and the line ends behind it as well.
+// plain is printable, but also keeps tabs and joints.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && string(r) != joint && !unicode.IsPrint(r) {
@@ -96,7 +96,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// CodeEach gives each of the errors that err joins the code, and keeps those that have one. Nil stays nil.
+// CodeEach gives each of the errors that err joins the code, unless it has one. Nil stays nil.
 func CodeEach(code job.Code, hint string, err error) error {
 	parts := flatten(err)
 	for i, e := range parts {

@@ -20,8 +20,8 @@ const (
 	ExitInterrupted = 130
 )
 
-// ExitCode returns the exit code for what a command returned: 0 for nil, the code of the outermost job.Error,
-// 130 for a context that was cancelled, else 1. Of joined errors the first that carries a code decides.
+// ExitCode returns the exit code for a command's error: 0 for nil, that of the outermost job.Error, 130 for a
+// cancelled context, else 1. Of joined errors the first with a code decides.
 func ExitCode(err error) int {
 	if err == nil {
 		return ExitDone

@@ -7,26 +7,26 @@ import (
 	"spillway/internal/job"
 )
 
-// mostAlike is how many lines with the same fault are named: a million of them would hide all others.
+// mostAlike is how many lines with the same fault are listed: a million of them would hide all others.
 const mostAlike = 100
 
-// Faults bounds what is said of lines that can't be used. Its zero value has heard of none.
+// Faults limits the reports on unusable lines. The zero value has no reports.
 type Faults struct {
 	kinds map[string]*faultKind
 	order []*faultKind
-	last  *faultKind // usually the next one's too
+	last  *faultKind // usually the next one's, too
 }
 
-// faultKind is faults that differ in names and numbers alone.
+// faultKind is faults that differ only in names and numbers.
 type faultKind struct {
 	first string
 	lines int64
 }
 
-// varying is what differs between two texts of one fault.
+// varying matches what differs between two texts of one fault.
 var varying = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[0-9]+`)
 
-// Add reports whether the fault is to be said.
+// Add reports whether to print the fault.
 func (f *Faults) Add(why string) bool {
 	k := f.last
 	if k == nil || k.first != why {
@@ -50,7 +50,7 @@ func (f *Faults) kind(why string) *faultKind {
 	return k
 }
 
-// More says how many faults were not said, a line for each kind.
+// More says how many faults were not printed, a line for each kind.
 func (f *Faults) More() (all []string) {
 	for _, k := range f.order {
 		if n := k.lines - mostAlike; n > 0 {

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// OpenFile opens the file that a flag names. An error carries the code usage.
+// OpenFile opens the file that a flag names. An error has code usage.
 func OpenFile(path, flag string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -33,7 +33,8 @@ func wrongFile(path, flag string, err error) error {
 	return Usage(hint, "can't read %s: %v", path, err)
 }
 
-// Character reads a flag's value that is one character, or the word tab. 0 where the flag is not given.
+// Character parses a flag's value that is one character, or the word tab. It returns 0 if the flag is not
+// given.
 func Character(flag, text string) (byte, error) {
 	switch {
 	case text == "":

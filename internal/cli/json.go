@@ -9,8 +9,9 @@ import (
 	"unicode/utf16"
 )
 
-// WriteJSON writes v as one JSON document on one line. Called once for each item, it writes a list one line each.
-// <, > and & are written as they are; what is not printable is escaped, so that it steers no terminal and turns no text around.
+// WriteJSON writes v as one JSON document on one line. Called for each item, it writes a list with one line
+// each. <, > and & are not escaped. Unprintable characters are, so that they can't control a terminal or
+// reverse text.
 func WriteJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -24,7 +25,8 @@ func WriteJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// escaped escapes what is neither printable nor the document's line end. Beyond ASCII, JSON has nothing outside of its texts.
+// escaped escapes what is neither printable nor the document's line end. JSON has non-ASCII characters only in
+// strings.
 func escaped(document []byte) []byte {
 	if !bytes.ContainsFunc(document, hidden) {
 		return document

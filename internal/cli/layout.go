@@ -8,23 +8,23 @@ import (
 const (
 	// tableGap is the columns between two cells.
 	tableGap = 2
-	// leastWrapped is the narrowest that a column is made, in columns of the terminal, before others go below the row instead.
+	// leastWrapped is the narrowest width of a column before other columns move below the row.
 	leastWrapped = 24
-	// restIndent is how far what stands below a row is moved in.
+	// restIndent is the indentation of cells below a row.
 	restIndent = 2
-	// restGap is between two cells that stand below a row.
+	// restGap separates two cells below a row.
 	restGap = "   "
 	// nothing is an empty cell.
 	nothing = "-"
 )
 
-// layout is where the cells of each row stand.
+// layout is the positions of a row's cells.
 type layout struct {
-	widths []int // of the columns that stand side by side; a cell that is wider wraps
+	widths []int // of the columns that are side by side; a wider cell wraps
 }
 
-// fit writes rows so that no line is wider than width, and their columns are aligned. The titles, if there are any, are the first row.
-// A width of 0 means any. No column is made narrower than whole says.
+// fit formats rows so that no line is wider than width, with aligned columns. The titles, if any, are the first
+// row. A width of 0 means any. No column becomes narrower than whole says.
 func fit(titles []string, rows [][]string, width int, whole []int) string {
 	if len(titles) > 0 {
 		rows = append([][]string{titles}, rows...)
@@ -40,7 +40,7 @@ func fit(titles []string, rows [][]string, width int, whole []int) string {
 	return b.String()
 }
 
-// naturalWidths is how wide each column is where nothing wraps.
+// naturalWidths returns the width of each column without wrapping.
 func naturalWidths(rows [][]string) []int {
 	var widths []int
 	for _, row := range rows {
@@ -54,7 +54,8 @@ func naturalWidths(rows [][]string) []int {
 	return widths
 }
 
-// arrange has all columns side by side, if need be by making the widest one narrower; else the first of them that fit.
+// arrange puts all columns side by side, if necessary by narrowing the widest one; or else as many of the first
+// ones as fit.
 func arrange(widths []int, width int, whole []int) layout {
 	total := -tableGap
 	for _, w := range widths {
@@ -77,7 +78,7 @@ func arrange(widths []int, width int, whole []int) layout {
 	return layout{widths[:beside]}
 }
 
-// write writes the cells that stand side by side: on several lines where one of them wraps.
+// write writes the cells that are side by side, on several lines if one of them wraps.
 func (l layout) write(b *strings.Builder, row []string) {
 	wrapped, height := make([][]string, len(l.widths)), 1
 	for i, width := range l.widths {
@@ -97,7 +98,7 @@ func (l layout) write(b *strings.Builder, row []string) {
 	}
 }
 
-// writeRest writes below a row what found no room beside it, each cell with its title. Empty cells are left out.
+// writeRest writes the cells that do not fit below a row, each with its title. Empty cells are left out.
 func (l layout) writeRest(b *strings.Builder, titles, row []string, width int) {
 	indent, line := strings.Repeat(" ", restIndent), ""
 	end := func() {
@@ -125,7 +126,8 @@ func (l layout) writeRest(b *strings.Builder, titles, row []string, width int) {
 	end()
 }
 
-// titled puts the title before a cell. Its first word is on the title's line where both have room there, and whole on the next one else.
+// titled puts the title before a cell. The cell's first word stays on the title's line if both fit; otherwise
+// the cell starts on the next line.
 func titled(title, cell string, width int) string {
 	first, _, _ := strings.Cut(cell, " ")
 	title = strings.ToLower(title) + ":"
@@ -135,7 +137,7 @@ func titled(title, cell string, width int) string {
 	return title + joint + cell
 }
 
-// longestWord is how wide the longest part of a text is at which no line breaks.
+// longestWord returns the width of the longest part of a text without a line break opportunity.
 func longestWord(text string) (most int) {
 	for word := range strings.SplitSeq(text, " ") {
 		most = max(most, cells(word))
@@ -143,7 +145,7 @@ func longestWord(text string) (most int) {
 	return most
 }
 
-// wrapCell is a cell in lines of at most width columns.
+// wrapCell splits a cell into lines of at most width columns.
 func wrapCell(cell string, width int) []string {
 	if cells(cell) <= width {
 		return []string{strings.ReplaceAll(cell, joint, " ")}

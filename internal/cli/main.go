@@ -18,12 +18,14 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// SecondSignalExit is a command's annotation: the exit code when a second signal ends it at once. Default 130.
+// SecondSignalExit is a command's annotation with the exit code if a second signal ends it at once. Default
+// 130.
 const SecondSignalExit = "second-signal-exit"
 
-// Main runs a program and returns its exit code. Flag errors and unknown commands are 2. The first SIGINT or SIGTERM
-// cancels the command's context: a command that then returns the context's error exits with 130, one that returns nil
-// with 0. The second ends it at once, unless it comes within sameSignal: then it is the first one, sent twice. A panic becomes one line and exit 1.
+// Main runs a program and returns its exit code. Flag errors and unknown commands give 2. The first SIGINT or
+// SIGTERM cancels the command's context: a command that then returns the context's error exits with 130, one
+// that returns nil with 0. A second signal ends it at once, unless it comes within sameSignal: then it counts
+// as the first one, sent twice. A panic becomes one line and exit 1.
 //
 //	signals ──first──→ cancel ctx ──→ command returns ─┐
 //	        └─second───────────────────────────────────┴→ exit code
@@ -34,10 +36,11 @@ func Main(name string, root func(Streams) *cobra.Command, args []string, s Strea
 	return execute(name, root(s), args, s, interrupts{signals, time.Now})
 }
 
-// sameSignal is how long after the first signal others count as the same: timeout(1), say, sends one to its child and one to the child's group.
+// sameSignal is how long after the first signal others count as the same: timeout(1), for example, sends one to
+// its child and one to the child's group.
 const sameSignal = 2 * time.Second
 
-// interrupts are what a person or a supervisor says while a command runs, and the clock that it is judged by.
+// interrupts are the signals that arrive while a command runs, and the clock that dates them.
 type interrupts struct {
 	signals <-chan os.Signal
 	now     func() time.Time
@@ -70,14 +73,14 @@ func execute(name string, root *cobra.Command, args []string, s Streams, from in
 	}
 }
 
-// program remembers whether a command has begun: errors before that are about how it was asked.
+// program remembers whether a command has started: earlier errors are about its usage.
 type program struct {
 	begun  bool
 	args   []string
-	groups map[*cobra.Command]bool // the commands that only have others
+	groups map[*cobra.Command]bool // commands that only have subcommands
 }
 
-// prepare sets up the command tree: streams, silence (errors are printed once, by Main), and usage errors.
+// prepare sets up the command tree: streams, silence (Main prints errors once), and usage errors.
 func prepare(root *cobra.Command, s Streams) *program {
 	p := &program{groups: map[*cobra.Command]bool{}}
 	root.SetIn(s.In)
@@ -88,7 +91,7 @@ func prepare(root *cobra.Command, s Streams) *program {
 	root.Flags().Bool("version", false, "what this program was built from")
 	root.AddCommand(exitCodesTopic())
 	root.SetFlagErrorFunc(p.flagError)
-	root.InitDefaultCompletionCmd() // before the others are wrapped, so that a shell that there is not is an error
+	root.InitDefaultCompletionCmd() // before the others are wrapped, so that an unknown shell is an error
 	p.wrap(root)
 	return p
 }
@@ -111,7 +114,8 @@ func (p *program) wrap(cmd *cobra.Command) {
 	}
 }
 
-// wanted is how many arguments a command must have: those of its line of use, up to the first flag and to what may be left out.
+// wanted returns how many arguments a command must have: those of its usage line, up to the first flag or
+// optional argument.
 func wanted(cmd *cobra.Command) int {
 	words := strings.Fields(cmd.Use)[1:]
 	for i, w := range words {
@@ -122,7 +126,7 @@ func wanted(cmd *cobra.Command) int {
 	return len(words)
 }
 
-// arguments says in other words than cobra's what is missing or too much: to cobra, whatever stands there is a command.
+// arguments replaces cobra's messages about missing or superfluous arguments, which call every word a command.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	if check == nil {
 		return nil
@@ -140,7 +144,8 @@ func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// group is what a command does that only has subcommands: cobra alone would answer an unknown one with the help and exit 0.
+// group is run for a command that only has subcommands: cobra would answer an unknown one with the help and
+// exit 0.
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -160,7 +165,7 @@ func (p *program) run(ctx context.Context, root *cobra.Command) (err error) {
 	}
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	var word string
-	if n, _ := fmt.Sscanf(first, "unknown command %q for", &word); n == 1 { // cobra's, of the first word
+	if n, _ := fmt.Sscanf(first, "unknown command %q for", &word); n == 1 { // cobra's message about the first word
 		return unknownCommand(root, word)
 	}
 	return &job.Error{Code: job.CodeUsage, Message: first, Hint: helpHint(cmd)}
@@ -171,7 +176,7 @@ func isCoded(err error) bool {
 	return ok
 }
 
-// secondSignalExit returns the exit code that the running command has asked for.
+// secondSignalExit returns the exit code that the running command has requested.
 func (p *program) secondSignalExit(root *cobra.Command, args []string) int {
 	cmd, _, err := root.Find(args)
 	if err != nil {
@@ -183,7 +188,7 @@ func (p *program) secondSignalExit(root *cobra.Command, args []string) int {
 	return ExitInterrupted
 }
 
-// panicked says in one line that the program has a fault, and where; deferred functions have run by then.
+// panicked says in one line that the program has a fault, and where. Deferred functions have run by then.
 func panicked(v any) error {
 	where := ""
 	callers := make([]uintptr, 32)
@@ -205,7 +210,7 @@ func panicked(v any) error {
 	}
 }
 
-// humane replaces the words of the context and of the driver, which say nothing to a person.
+// humane replaces texts of the context and the driver that say nothing to a person.
 func humane(err error) error {
 	if err != nil && !isCoded(err) && errors.Is(err, context.Canceled) {
 		return &job.Error{Code: job.CodeInterrupted, Message: "interrupted"}

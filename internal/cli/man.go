@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// manPages is "man -o json".
+// manPages is the output of "man -o json".
 type manPages struct {
 	Directory string   `json:"directory"`
 	Pages     []string `json:"pages"`
 }
 
-// ManCommand is "man [DIR]" of either program: it writes a page for each of its commands.
+// ManCommand returns "man [DIR]" for either program, which writes a page for each of its commands.
 func ManCommand(s Streams, c *Common) *cobra.Command {
 	return &cobra.Command{
 		Use: "man [DIR]", Short: "Write man pages of all commands",
@@ -37,10 +37,10 @@ the current directory). Existing files of these names are replaced.`,
 
 func writeMan(s Streams, c *Common, root *cobra.Command, dir string) error {
 	before := root.DisableAutoGenTag
-	root.DisableAutoGenTag = true // a line with the day would differ in each build
+	root.DisableAutoGenTag = true // a line with the date would differ in each build
 	defer func() { root.DisableAutoGenTag = before }()
 	if shells, _, err := root.Find([]string{"completion"}); err == nil && shells != root {
-		root.RemoveCommand(shells) // --help says all of it
+		root.RemoveCommand(shells) // --help contains everything
 		defer root.AddCommand(shells)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -57,7 +57,7 @@ func writeMan(s Streams, c *Common, root *cobra.Command, dir string) error {
 	return err
 }
 
-// pagesOf is the pages of a command and of those below it, as cobra names them.
+// pagesOf returns the pages of a command and its subcommands, as cobra names them.
 func pagesOf(cmd *cobra.Command) []string {
 	var names []string
 	for _, sub := range cmd.Commands() {

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/job"
 )
 
-// unknownCommand is the error of a command that there is not, with the one that was most likely meant.
+// unknownCommand returns the error for an unknown command, with the closest one.
 func unknownCommand(parent *cobra.Command, word string) error {
 	var names []string
 	for _, c := range parent.Commands() {
@@ -27,7 +27,7 @@ func unknownCommand(parent *cobra.Command, word string) error {
 	return Usage(cmp.Or(elsewhere(parent, word), helpHint(parent)), "%s%s", text, job.DidYouMean(word, "", names))
 }
 
-// elsewhere says where a word is a command that is none of this one; empty: nowhere that is known.
+// elsewhere says where else a word is a command; empty: nowhere known.
 func elsewhere(parent *cobra.Command, word string) string {
 	if !parent.HasParent() && parent.Name() == "dispatcher" && word == "enqueue" {
 		return "enqueue is a program of its own beside dispatcher: enqueue -f FILE"
@@ -35,8 +35,8 @@ func elsewhere(parent *cobra.Command, word string) string {
 	return ""
 }
 
-// flagError says of a flag that there is not which one was most likely meant. Behind a command that there is not, all flags are unknown: then the
-// command is what was asked wrongly.
+// flagError returns the error for an unknown flag, with the closest one. After an unknown command all flags are
+// unknown: then the error is about the command.
 func (p *program) flagError(cmd *cobra.Command, err error) error {
 	unknown, is := errors.AsType[*pflag.NotExistError](err)
 	if !is {

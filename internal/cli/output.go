@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 )
 
-// Output is a file that a flag names, for a command to write what is for nobody else to read.
+// Output is a file that a flag names, for content that others must not read.
 type Output struct {
 	Path, Flag string
-	// Input is what the command reads, and must not be written over; nil: that is not a file. InputIs is what people call it.
+	// Input is the command's input, which must not be overwritten; nil: not a file. InputIs is its name for
+	// people.
 	Input   *os.File
 	InputIs string
 	// Holds says what is in the file, and why it must not go elsewhere: "rejects hold payloads".
@@ -19,8 +20,8 @@ type Output struct {
 	File *os.File
 }
 
-// Check looks whether the file can be written, and leaves it alone: a command that fails early leaves what the last run wrote. A device or a pipe is opened at
-// once. A symbolic link is not followed. An error carries the code usage.
+// Check checks that the file can be written, without changing it: a command that fails early keeps the last
+// run's file. A device or pipe is opened at once. A symbolic link is not followed. An error has code usage.
 func (o *Output) Check() error {
 	const hint = "name a file that can be written"
 	info, err := os.Stat(o.Path)
@@ -44,7 +45,7 @@ func (o *Output) Check() error {
 	return nil
 }
 
-// writable says why a regular file can't be written or replaced, or nil.
+// writable returns why a regular file can't be written or replaced, or nil.
 func writable(path string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {
@@ -59,13 +60,13 @@ func writable(path string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// hiddenBeside makes an empty file in the folder of another one, which nobody else may read.
+// hiddenBeside creates an empty file in the folder of another one, which nobody else may read.
 func hiddenBeside(path string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 }
 
-// Begin puts an empty file in the place of the last run's. It is a new one: who may read the old one, or has it open, sees nothing of
-// what is written now, and another name of it keeps what it had.
+// Begin replaces the last run's file by an empty one. It is a new file: readers of the old one see nothing of
+// what is written now, and a hard link to it keeps the old content.
 func (o *Output) Begin() error {
 	if o.File != nil {
 		return nil

@@ -6,18 +6,18 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// Progress is a bar on standard error, or nothing at all off a terminal and with -q.
+// Progress is a bar on standard error, or nothing off a terminal and with -q.
 type Progress struct{ bar *progressbar.ProgressBar }
 
-// ProgressParams says what a bar shows.
+// ProgressParams configure a bar.
 type ProgressParams struct {
-	What  string // what goes on, as in "enqueueing"
+	What  string // what is done, as in "enqueueing"
 	Total int64  // in the unit of Set; less than 1 means unknown: a spinner
 	Bytes bool   // the unit is bytes, not jobs
 	Quiet bool   // -q: no bar
 }
 
-// leastTitle is how much of what goes on is shown on the narrowest terminal, in columns.
+// leastTitle is how much of What is shown on the narrowest terminal, in columns.
 const leastTitle = 8
 
 // NewProgress starts a bar.
@@ -30,7 +30,7 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 		total = -1
 	}
 	bar, most := 20, maxCell
-	if s.ErrWidth > 0 && s.ErrWidth < 120 { // beside both there is the count, the rate and the time
+	if s.ErrWidth > 0 && s.ErrWidth < 120 { // count, rate and time need the rest
 		bar, most = 10, max(s.ErrWidth-66, leastTitle)
 	}
 	options := []progressbar.Option{
@@ -48,21 +48,21 @@ func NewProgress(s Streams, p ProgressParams) *Progress {
 	return &Progress{progressbar.NewOptions64(total, options...)}
 }
 
-// Set shows how far it has come, in the unit of Total. A failing terminal is not a reason to stop the work.
+// Set shows the progress, in the unit of Total. Errors of the terminal are ignored.
 func (p *Progress) Set(done int64) {
 	if p.bar != nil {
 		_ = p.bar.Set64(done)
 	}
 }
 
-// Clear takes the bar off the line, before something else is written there; the next Set shows it again.
+// Clear removes the bar before something else is written; the next Set shows it again.
 func (p *Progress) Clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()
 	}
 }
 
-// Close ends the bar and takes it off the screen.
+// Close ends the bar and removes it from the screen.
 func (p *Progress) Close() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

@@ -1,5 +1,5 @@
-// Package cli is what both programs share towards a person: streams, flags, exit codes, errors, tables, JSON,
-// prompts and progress. It decides nothing about jobs.
+// Package cli is the user interface shared by both programs: streams, flags, exit codes, errors, tables, JSON,
+// prompts and progress. It makes no decisions about jobs.
 package cli
 
 import (
@@ -10,14 +10,15 @@ import (
 	"golang.org/x/term"
 )
 
-// Streams is where a command reads and writes: results to Out, everything else to Err.
+// Streams is where a command reads and writes: results go to Out, everything else to Err.
 type Streams struct {
 	In  io.Reader
 	Out io.Writer
 	Err io.Writer
-	// InTerminal, OutTerminal and ErrTerminal tell whether a person sits at the other end.
+	// InTerminal, OutTerminal and ErrTerminal say whether these are terminals.
 	InTerminal, OutTerminal, ErrTerminal bool
-	// OutWidth and ErrWidth are the columns of those terminals. 0 means unknown, or no terminal: lines are as long as what is in them.
+	// OutWidth and ErrWidth are the widths of those terminals in columns. 0 means unknown, or no terminal:
+	// lines are not broken.
 	OutWidth, ErrWidth int
 }
 
@@ -35,7 +36,7 @@ func Standard() Streams {
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// columns returns how wide a terminal is; 0 for a file that is none, or whose terminal does not say.
+// columns returns the width of a terminal; 0 for a file that is none, or if unknown.
 func columns(f *os.File) int {
 	width, _, err := term.GetSize(int(f.Fd()))
 	if err != nil {
@@ -44,13 +45,15 @@ func columns(f *os.File) int {
 	return width
 }
 
-// Say returns where sentences for a person go: standard error. On a terminal of known width its lines break between words.
+// Say returns a writer for sentences to a person, on standard error. On a terminal of known width it breaks
+// lines between words.
 func (s Streams) Say() io.Writer { return &prose{s.Err, s.ErrWidth} }
 
-// Tell returns where results go that are sentences: standard output. On a terminal of known width its lines break between words.
+// Tell returns a writer for results that are sentences, on standard output. On a terminal of known width it
+// breaks lines between words.
 func (s Streams) Tell() io.Writer { return &prose{s.Out, s.OutWidth} }
 
-// Hang returns text behind a head, for standard output. What continues the line begins where the text began.
+// Hang returns text after a head, for standard output. Continuation lines are indented to where the text began.
 func (s Streams) Hang(head, text string) string {
 	indent := cells(head)
 	lines := []string{text}
@@ -60,14 +63,15 @@ func (s Streams) Hang(head, text string) string {
 	return head + strings.Join(lines, "\n"+strings.Repeat(" ", indent)) + "\n"
 }
 
-// prose breaks lines between words, and begins what continues a line with two spaces. What is in quotes stays on one line where that has
-// room: it is a name, or a command to copy.
+// prose breaks lines between words, and indents continuation lines by two spaces. Text in quotes stays on one
+// line if it fits: it is a name, or a command to copy.
 type prose struct {
 	w     io.Writer
 	width int // in columns; 0 breaks no line
 }
 
-// Write implements io.Writer. A sentence may hold the words of a server, a gateway or a file: none of them steers the terminal.
+// Write implements io.Writer. It neutralizes control characters, because a sentence may quote a server, a
+// gateway or a file.
 func (p *prose) Write(text []byte) (int, error) {
 	lines := strings.Split(plain(string(text)), "\n")
 	for i, line := range lines {

@@ -18,29 +18,32 @@ const maxCell = 60
 // Whole is a cell that is never shortened: half of an amount is another amount.
 type Whole string
 
-// Uncut is a text that is never shortened: an id of which the end is missing can't be typed again.
+// Uncut is a text that is never shortened: an id without its end can't be typed again.
 type Uncut string
 
-// Table collects rows and writes them: aligned, with a header, relative times and shortened cells on a terminal;
-// in a pipe with tabs, full values and no header. No line is wider than a terminal whose width is known: the widest column wraps
-// between words, or else what finds no room stands below its row, with its title.
+// Table collects rows and writes them. On a terminal they are aligned, with a header, relative times and
+// shortened cells; in a pipe they have tabs, full values and no header. No line is wider than a terminal of
+// known width: the widest column wraps between words, or else cells that do not fit are below their row, with
+// their titles.
 type Table struct {
 	out      io.Writer
 	terminal bool
-	width    int // of the terminal, in columns; 0 means unknown: lines are as long as what is in them
+	width    int // of the terminal, in columns; 0 means unknown: lines are not broken
 	now      time.Time
 	titles   []string
 	rows     [][]string
-	whole    []int // by column: how wide the longest part is at which a Whole does not break
+	whole    []int // by column: width of the longest part at which a Whole does not break
 }
 
-// NewTable returns a table for s.Out. The titles are shown on a terminal only. now is what times are relative to.
+// NewTable returns a table for s.Out. The titles are shown only on a terminal. now is what times are relative
+// to.
 func NewTable(s Streams, now time.Time, titles ...string) *Table {
 	return &Table{out: s.Out, terminal: s.OutTerminal, width: s.OutWidth, now: now, titles: titles}
 }
 
-// Row adds one row. A time.Time is shown relative to now on a terminal and as RFC 3339 in a pipe; a zero time, like an
-// empty text or nil, is "-" on a terminal and empty in a pipe. A time.Duration is rounded on a terminal.
+// Row adds one row. A time.Time is shown relative to now on a terminal and as RFC 3339 in a pipe; a zero time,
+// like an empty text or nil, is "-" on a terminal and empty in a pipe. A time.Duration is rounded on a
+// terminal.
 func (t *Table) Row(cells ...any) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
@@ -57,7 +60,7 @@ func (t *Table) Row(cells ...any) {
 
 func (t *Table) cell(c any) string {
 	text := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) && !(t.terminal && string(r) == joint) { // it steers terminals, or turns what stands beside it around
+		if !unicode.IsPrint(r) && !(t.terminal && string(r) == joint) { // it controls terminals, or reverses the text next to it
 			return ' '
 		}
 		return r
@@ -75,8 +78,8 @@ func (t *Table) cell(c any) string {
 	return shorten(text, maxCell)
 }
 
-// noFormula puts a ' before a text that a spreadsheet would take for a formula: ids and references are the words of others. Numbers,
-// times and money stay as they are.
+// noFormula puts a ' before a text that a spreadsheet would take for a formula, because ids and references come
+// from others. Numbers, times and money are unchanged.
 func noFormula(c any, text string) string {
 	switch c.(type) {
 	case Whole, time.Time, time.Duration:
@@ -91,10 +94,10 @@ func noFormula(c any, text string) string {
 	return text
 }
 
-// Money is a cell of sums of money, which are in minor units by currency, and of how many jobs are without an amount: in units of
-// the currencies on a terminal, in minor units in a pipe.
+// Money returns a cell with sums of money, in minor units by currency, and the number of jobs without an
+// amount: in units of the currencies on a terminal, in minor units in a pipe.
 func (t *Table) Money(of job.Totals) Whole {
-	if t.terminal { // a line breaks between currencies, not behind one
+	if t.terminal { // a line breaks between currencies, not after one
 		return Whole(strings.ReplaceAll(strings.ReplaceAll(of.Money(), " ", joint), ","+joint, ", "))
 	}
 	return Whole(job.MinorText(of.Amount, of.NoAmount))
@@ -125,7 +128,8 @@ func (t *Table) text(c any) string {
 	return fmt.Sprint(c)
 }
 
-// Flush writes the table, if it has rows, and forgets them: what comes after is aligned for itself, under a header of its own.
+// Flush writes the table, if it has rows, and clears it: later rows are aligned separately, under their own
+// header.
 func (t *Table) Flush() error {
 	if _, err := io.WriteString(t.out, t.lines()); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
@@ -156,7 +160,7 @@ func shorten(s string, most int) string {
 	return head + "…"
 }
 
-// Relative says when t is, seen from now: "3m ago", "in 2h", "now".
+// Relative describes t relative to now: "3m ago", "in 2h", "now".
 func Relative(t, now time.Time) string {
 	d := t.Sub(now)
 	switch {
@@ -168,10 +172,10 @@ func Relative(t, now time.Time) string {
 	return Short(-d) + " ago"
 }
 
-// Short says a duration in its two largest units, d being the largest: "2d4h", "3m20s", "1.5s", "20ms".
+// Short formats a duration in its two largest units, d being the largest: "2d4h", "3m20s", "1.5s", "20ms".
 func Short(d time.Duration) string {
 	if d < 0 {
-		return "-" + Short(-max(d, -math.MaxInt64)) // the least duration has no opposite
+		return "-" + Short(-max(d, -math.MaxInt64)) // the smallest duration has no negation
 	}
 	day := 24 * time.Hour
 	switch {

@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// built is the version that the linker was given (-X), for a build without the git directory, as the image's is. Empty means that the version is the one Go has written down.
+// built is the version given to the linker (-X), for a build without the git directory, such as the image's.
+// Empty means the version recorded by Go.
 var built string
 
-// Version says what the program was built from, as Go has written it down: the module's version, the commit and its time, and the toolchain.
+// Version returns what the program was built from, as recorded by Go: the module's version, the commit and its
+// time, and the toolchain.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"os/user"
 )
 
-// WhoAmI is who does something, for the trail: user@host, with the user behind a sudo.
+// WhoAmI returns who acts, for the audit trail: user@host, with the user behind a sudo.
 func WhoAmI() (string, error) {
 	name := os.Getenv("SUDO_USER")
 	if name == "" {
@@ -18,7 +18,7 @@ func WhoAmI() (string, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return name, nil // the name alone says enough
+		return name, nil // the name alone is enough
 	}
 	return name + "@" + host, nil
 }

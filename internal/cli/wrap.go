@@ -9,16 +9,16 @@ import (
 const (
 	// joint is a space at which no line breaks. It is written as an ordinary one.
 	joint = "\u00a0"
-	// leastWidth is the narrowest that a text is wrapped to, in columns: below it words break everywhere.
+	// leastWidth is the smallest width for wrapping, in columns: below it words would break everywhere.
 	leastWidth = 20
 )
 
-// cells is how many columns a text takes on a terminal.
+// cells returns how many columns a text takes on a terminal.
 func cells(text string) int { return uniseg.StringWidth(text) }
 
-// Wrap breaks a line between words into lines of at most width columns, of which all but the first begin with indent spaces. What is in
-// double quotes stays together where a line has room for it. A word that is longer than a line breaks where the line ends. Widths below 20
-// count as 20.
+// Wrap breaks a line between words into lines of at most width columns; all but the first are indented by
+// indent spaces. Text in double quotes stays together if it fits on a line. A word longer than a line is
+// broken. Widths below 20 count as 20.
 func Wrap(line string, width, indent int) []string {
 	width = max(width, leastWidth)
 	if cells(line) <= width {
@@ -35,7 +35,7 @@ func Wrap(line string, width, indent int) []string {
 	return lines
 }
 
-// together joins the words that stand in double quotes, where a line has room for them.
+// together joins the words in double quotes, if they fit on a line.
 func together(text string, width int) string {
 	parts := strings.Split(text, `"`)
 	for i := 1; i+1 < len(parts); i += 2 {
@@ -46,7 +46,7 @@ func together(text string, width int) string {
 	return strings.Join(parts, `"`)
 }
 
-// fill puts as many words on each line as there is room for. There is always one line.
+// fill puts as many words as fit on each line. There is always at least one line.
 func fill(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -71,7 +71,7 @@ func fill(text string, width int) []string {
 	return lines
 }
 
-// split cuts a word after at most width columns, and never within what a reader takes for one character.
+// split cuts a word after at most width columns, never within a user-perceived character.
 func split(word string, width int) (head, rest string) {
 	rest, state, taken := word, -1, 0
 	for rest != "" {

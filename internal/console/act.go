@@ -13,19 +13,20 @@ import (
 	"spillway/internal/desk"
 )
 
-// patience is how long an answer waits for a deed to end. A longer one goes on, and its page says how far it is.
+// patience is how long an answer waits for an action to end. A longer one continues in the background, and its
+// page shows the progress.
 const patience = 2 * time.Second
 
-// actsKept is how many acts of this process are remembered. The trail in Redis has all of them.
+// actsKept is how many acts of this process are remembered. The audit trail in Redis has all of them.
 const actsKept = 50
 
-// act is a deed that this process has done, or is at.
+// act is an action that this process has carried out, or is carrying out.
 type act struct {
 	ID    string
 	Past  string // "replayed"
 	bulk  *desk.Bulk
 	over  chan struct{}
-	ended error // once over is closed
+	ended error // valid once over is closed
 }
 
 // acts are the last acts of this process, of one kind.
@@ -42,7 +43,7 @@ func (s *acts[A]) add(a A) {
 	}
 }
 
-// find returns the act that is meant; none if this process knows no such act.
+// find returns the matching act, or the zero value if this process knows none.
 func (s *acts[A]) find(is func(A) bool) (none A) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +65,7 @@ func await(ctx context.Context, over <-chan struct{}, d time.Duration) {
 	}
 }
 
-// actNow is an act as it stands.
+// actNow is a snapshot of an act.
 type actNow struct {
 	Past  string
 	Jobs  int64
@@ -75,7 +76,8 @@ type actNow struct {
 	Error string
 }
 
-// asked returns what was asked for since a second person has to approve it; nil if it was not, or not yet.
+// asked returns the request that was stored because a second person has to approve; nil if there is none, or
+// none yet.
 func (a *act) asked() *desk.Request {
 	select {
 	case <-a.over:
@@ -88,7 +90,7 @@ func (a *act) asked() *desk.Request {
 	return nil
 }
 
-// Now returns how far the act got.
+// Now returns the act's progress.
 func (a *act) Now() actNow {
 	far := a.bulk.Now()
 	v := actNow{Past: a.Past, Jobs: far.Took.Jobs, Money: far.Took.Money(), Gone: far.Gone, Held: sorted(a.bulk.Held())}
@@ -108,7 +110,7 @@ func (a *act) Now() actNow {
 	return v
 }
 
-// begin starts a deed that goes on after its request.
+// begin starts an action that continues after its request.
 func (c *Console) begin(b *desk.Bulk, d deed, by saying) *act {
 	a := &act{ID: rand.Text(), Past: d.Past, bulk: b, over: make(chan struct{})}
 	c.acts.add(a)
@@ -123,14 +125,14 @@ func (c *Console) begin(b *desk.Bulk, d deed, by saying) *act {
 
 const whoCookie = "spillway_who"
 
-// remember keeps a person's name for the next form.
+// remember stores a person's name for the next form.
 func remember(w http.ResponseWriter, r *http.Request, who string) {
 	const year = 365 * 24 * 60 * 60
 	http.SetCookie(w, &http.Cookie{Name: whoCookie, Value: url.QueryEscape(who), Path: "/", MaxAge: year, HttpOnly: true,
 		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https"})
 }
 
-// whoBefore is the name of who is logged in, or else the one that was typed in last; empty if none was.
+// whoBefore returns the name of the logged-in user, or else the one last typed; empty if there is none.
 func whoBefore(r *http.Request) string {
 	if name := whoAsks(r.Context()).Name; name != "" {
 		return name

@@ -17,7 +17,7 @@ type answersView struct {
 	Batch string
 }
 
-// answersSince is how far back the page looks unless something else is asked for.
+// answersSince is the default period of the page.
 const answersSince = "1h"
 
 func (c *Console) answers(w http.ResponseWriter, r *http.Request) error {
@@ -46,7 +46,7 @@ func (c *Console) answers(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// answersLink is the page of a gateway's answers to a batch.
+// answersLink returns the page of a gateway's answers to a batch.
 func answersLink(gateway, batch string) string {
 	return "/gateways/" + gateway + "/answers?" + url.Values{"batch": {batch}}.Encode()
 }

@@ -20,17 +20,17 @@ type approvalView struct {
 	Who   string
 }
 
-// approvalsView is all that awaits an approval.
+// approvalsView is everything that awaits approval.
 type approvalsView struct {
 	base
 	Batches  []desk.AwaitingBatch
 	Requests []desk.Request
-	Approves bool // who sees it may approve
+	Approves bool // the viewer may approve
 	Who      string
 	Note     string
 }
 
-// approvals lists what awaits an approval, or shows the batch that is named to who may approve it.
+// approvals lists what awaits approval, or shows the named batch to an approver.
 func (c *Console) approvals(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Get("name") != "" {
 		if err := lacking(r, roles.Approve); err != nil {
@@ -57,7 +57,7 @@ func (c *Console) approvals(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// requestNote says how a request stands.
+// requestNote describes the state of a request.
 func requestNote(r desk.Request) string {
 	text := r.Text() + ": "
 	switch {
@@ -71,7 +71,7 @@ func requestNote(r desk.Request) string {
 	return text + r.DecidedBy + " has rejected it"
 }
 
-// decide approves or rejects a request. What is approved goes on after its request.
+// decide approves or rejects a request. An approved one continues in the background.
 func (c *Console) decide(w http.ResponseWriter, r *http.Request, by saying) error {
 	one, err := c.desk(r.Context()).Request(r.Context(), r.PostFormValue("request"))
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Console) decide(w http.ResponseWriter, r *http.Request, by saying) erro
 	}
 	select {
 	case err = <-over:
-	case <-time.After(patience): // it goes on
+	case <-time.After(patience): // it continues
 	case <-r.Context().Done():
 	}
 	if did == "reject" {

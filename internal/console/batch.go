@@ -11,14 +11,15 @@ import (
 	"spillway/internal/roles"
 )
 
-// batchView is how one batch stands, by gateway and state.
+// batchView is the state of one batch, by gateway and state.
 type batchView struct {
 	base
 	Row   batchRow
 	Parts []batchPart
 	Do    []choice
 	Act   *batchAct
-	// By is the time that was asked for; Verdict says whether the batch makes it by then, and Makes that it does.
+	// By is the time asked about. Verdict says whether the batch will be finished by then, and Makes that it
+	// will.
 	By      string
 	Verdict string
 	Makes   bool
@@ -30,7 +31,7 @@ type batchPart struct {
 	Places []batchPlace
 }
 
-// batchPlace is the jobs in one state, with a link to them where they are parked.
+// batchPlace is the jobs in one state, with a link to them if they are parked.
 type batchPlace struct {
 	desk.BatchPlace
 	Link string
@@ -62,7 +63,7 @@ func (c *Console) batchPage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// batchNamed is the name of the batch that a page is about.
+// batchNamed returns the name of the batch on a page.
 func batchNamed(r *http.Request) string {
 	if name := r.PathValue("name"); name != "" {
 		return name
@@ -82,7 +83,7 @@ func newBatchPart(name string, g desk.BatchGateway) batchPart {
 	return part
 }
 
-// judge says whether the batch makes it by the time that was typed.
+// judge says whether the batch will be finished by the time that was typed.
 func (v *batchView) judge(b *desk.Batch) error {
 	by, err := desk.ParseBy(v.By, time.Now())
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// batchDeed is an action upon a batch as its form shows it.
+// batchDeed is a batch action in its form.
 type batchDeed struct {
 	desk.BatchAction
 	Label string
@@ -19,7 +19,7 @@ type batchDeed struct {
 	Final bool
 }
 
-// batchDeeds are what can be done to batches, in the order in which they are offered.
+// batchDeeds are the batch actions, in display order.
 var batchDeeds = []batchDeed{
 	{desk.PauseBatch, "Pause", "No job of the batch is called any more until somebody resumes it; other batches go on in its place. Calls under way finish, " +
 		"and jobs of the batch that come in later wait with the others.", false},
@@ -28,7 +28,7 @@ var batchDeeds = []batchDeed{
 		"Jobs that may have been charged are parked as unknown outcome. Each of them can be replayed.", true},
 }
 
-// batchChoices are the actions that would change something.
+// batchChoices returns the actions that would change something.
 func batchChoices(name string, b *desk.Batch) (all []choice) {
 	for _, d := range batchDeeds {
 		if whyNot(d, b) == "" {
@@ -65,7 +65,7 @@ func whyNot(d batchDeed, b *desk.Batch) string {
 	return ""
 }
 
-// batchActView is the preview of an action upon a batch.
+// batchActView is the preview of a batch action.
 type batchActView struct {
 	base
 	batchDeed
@@ -104,16 +104,16 @@ func batchDeedOf(verb string) (batchDeed, error) {
 	return batchDeeds[i], nil
 }
 
-// batchAct is an action upon a batch that this process has done, or is at.
+// batchAct is a batch action that this process has carried out, or is carrying out.
 type batchAct struct {
 	ID, Batch, Past string
-	far             atomic.Int64 // jobs that it has changed so far
+	far             atomic.Int64 // jobs changed so far
 	over            chan struct{}
-	deeds           []desk.BatchDeed // once over is closed
+	deeds           []desk.BatchDeed // valid once over is closed
 	ended           error            // likewise
 }
 
-// batchActNow is such an action as it stands.
+// batchActNow is a snapshot of such an action.
 type batchActNow struct {
 	Past    string
 	Jobs    int64
@@ -124,7 +124,7 @@ type batchActNow struct {
 	Error   string
 }
 
-// Now returns how far the action got.
+// Now returns the action's progress.
 func (a *batchAct) Now() batchActNow {
 	v := batchActNow{Past: a.Past, Jobs: a.far.Load()}
 	select {
@@ -149,7 +149,8 @@ func (a *batchAct) Now() batchActNow {
 	return v
 }
 
-// batchDo does what a preview has shown, and sends the browser to the batch's page, where it says how far it got.
+// batchDo carries out what a preview has shown, and sends the browser to the batch's page, which shows the
+// progress.
 func (c *Console) batchDo(w http.ResponseWriter, r *http.Request) error {
 	by, name := says(r), r.PostFormValue("name")
 	d, err := batchDeedOf(r.PostFormValue("do"))
@@ -175,7 +176,7 @@ func (c *Console) batchDo(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// beginBatch starts an action that goes on after its request.
+// beginBatch starts an action that continues after its request.
 func (c *Console) beginBatch(b *desk.Batch, d batchDeed, by saying) *batchAct {
 	a := &batchAct{ID: rand.Text(), Batch: b.Batch, Past: d.Past, over: make(chan struct{})}
 	c.batchActs.add(a)

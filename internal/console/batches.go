@@ -12,29 +12,29 @@ import (
 	"spillway/internal/roles"
 )
 
-// batchesShown is how many batches one page has.
+// batchesShown is how many batches a page has.
 const batchesShown = 100
 
 type batchesView struct {
 	base
 	Rows   []batchRow
-	Active bool   // only batches of which something is left
+	Active bool   // only batches with jobs left
 	Next   string // address of the next page; empty on the last
 	First  string // address of the first page; empty on it
 }
 
-// batchRow is one batch as its row and the head of its page show it.
+// batchRow is one batch in its row and at the head of its page.
 type batchRow struct {
 	desk.BatchRow
 	Link   string
 	Bar    []barPart
-	Says   string // what the bar shows, in words
+	Says   string // the bar's content in words
 	Money  []moneyPart
 	ETA    time.Duration
 	HasETA bool
 }
 
-// barPart is a part of a bar that is 100 wide.
+// barPart is a part of a bar of width 100.
 type barPart struct {
 	Class    string
 	At, Wide float64
@@ -64,7 +64,7 @@ func newBatchRow(r desk.BatchRow) batchRow {
 	return v
 }
 
-// moneyOf is the money of a batch by currency.
+// moneyOf returns the money of a batch by currency.
 func moneyOf(r desk.BatchRow) (all []moneyPart) {
 	for _, m := range r.Amount.Sorted() {
 		done := job.Money{Minor: r.Done.Amount.Of(m.Currency), Currency: m.Currency}
@@ -73,7 +73,7 @@ func moneyOf(r desk.BatchRow) (all []moneyPart) {
 	return all
 }
 
-// batchLink is a batch's page. A browser takes "." and ".." for folders, however they are written.
+// batchLink returns a batch's page. Browsers interpret "." and ".." as path steps, however they are written.
 func batchLink(name string, q url.Values) string {
 	path := "/batches/" + url.PathEscape(name)
 	if name == "." || name == ".." {

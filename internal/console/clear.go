@@ -11,10 +11,10 @@ import (
 	"spillway/internal/job"
 )
 
-// previewTime bounds counting what would be touched.
+// previewTime bounds counting for a preview.
 const previewTime = 8 * time.Second
 
-// clearView is the preview of a deed, with the form that does exactly what it shows.
+// clearView is the preview of an action, with the form that carries out exactly what it shows.
 type clearView struct {
 	base
 	deed
@@ -25,11 +25,11 @@ type clearView struct {
 	Reasons []reasonTotals
 	Held    []heldBack
 	Fields  []field
-	Cut     bool   // there are more than could be counted
+	Cut     bool   // not all jobs could be counted
 	Halt    string // why it would stop at once; empty if it would not
 	Second  bool   // a second person has to approve it
 	Who     string
-	Classes []job.Class // that the jobs may get; none where it gives them none
+	Classes []job.Class // classes that the jobs can be given; empty if there are none
 }
 
 type reasonTotals struct {
@@ -54,7 +54,7 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), previewTime)
 	defer cancel()
 	plan, err := (&desk.Selection{Desk: &desk.Desk{Gateways: []*desk.Gateway{g}}, Filter: v.Filter.means}).Plan(ctx, d.Action, desk.Options{})
-	if err != nil && job.CodeOf(err) != job.CodeNotFound { // of ids of which none is parked nothing is meant
+	if err != nil && job.CodeOf(err) != job.CodeNotFound { // if none of the ids is parked, the selection is empty
 		return err
 	}
 	if plan != nil {
@@ -68,7 +68,7 @@ func (c *Console) preview(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// show fills in what the deed would touch.
+// show sets what the action would do.
 func (v *clearView) show(plan *desk.Plan) {
 	v.All, v.Would, v.Held, v.Cut = plan.Meant(), plan.Would(), sorted(plan.Held()), plan.Cut
 	byReason := plan.ByReason()
@@ -82,7 +82,7 @@ func (v *clearView) show(plan *desk.Plan) {
 	}
 }
 
-// meant returns the gateway and the deed of a request.
+// meant returns the gateway and the action of a request.
 func (c *Console) meant(r *http.Request, name string) (*desk.Gateway, deed, error) {
 	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
@@ -104,7 +104,8 @@ func sorted(held map[string]int) []heldBack {
 	return all
 }
 
-// clear does what a preview has shown, and sends the browser to the gateway's page, where it says how far it got.
+// clear carries out what a preview has shown, and sends the browser to the gateway's page, which shows the
+// progress.
 func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return wrong("the form can't be read", "go back and try again")

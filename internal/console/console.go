@@ -1,9 +1,9 @@
-// Package console is the operator's page of a running dispatcher: every gateway at a glance, its dead letters with replay,
-// discard and resolve, pause and limits, the batches, and all that is known of one job. Pages are made on the server and work without
-// JavaScript; with it they stay up to date.
+// Package console serves the operator's pages of a running dispatcher: every gateway at a glance, its dead
+// letters with replay, discard and resolve, pause and limits, the batches, and everything known of one job.
+// Pages are rendered on the server and work without JavaScript; with it they stay up to date.
 //
-// Nothing is changed by a GET. Whatever touches dead letters or limits is shown first, with a form that does exactly what was
-// shown. Payloads are shown only when asked for, and never logged.
+// A GET changes nothing. Every action on dead letters or limits is first previewed, with a form that does
+// exactly what was shown. Payloads are shown only on request, and never logged.
 package console
 
 import (
@@ -27,49 +27,51 @@ import (
 	"spillway/internal/tracing"
 )
 
-// Config says what a console shows.
+// Config configures a Console.
 type Config struct {
 	Redis redis.UniversalClient
-	// Gateways are those it shows and acts on.
+	// Gateways are the gateways that it shows and acts on.
 	Gateways []config.Gateway
-	// Listed returns the names of all gateways that the file has; those with jobs that it does not have are named. Nil: nobody looks for them.
+	// Listed returns the names of all configured gateways; gateways with jobs that are not among them are
+	// listed. Nil: those are not searched.
 	Listed func() []string
-	// Guard is of the HTTP side, which stands before the console. Without a token, only requests to a loopback address are answered.
+	// Guard is the HTTP server's, which is in front of the console. Without a token, only requests to a
+	// loopback address are answered.
 	Guard Guard
-	// Log is told of every action: who, what and why, never a payload.
+	// Log logs every action: who, what and why, never a payload.
 	Log *slog.Logger
 	// Queues says that /queues/ has asynq's own monitor, to link to.
 	Queues bool
-	// Examiner looks for what will go wrong. Nil: nobody does.
+	// Examiner runs the doctor's checks. Nil: none.
 	Examiner *doctor.Examiner
-	// Traces hears of the jobs that a replay takes in. Nil: nobody does.
+	// Traces records the jobs that a replay admits. Nil: not traced.
 	Traces *tracing.Tracer
 }
 
-// Console is an http.Handler for everything under /. Safe for concurrent use.
+// Console is an http.Handler for everything under /. It is safe for concurrent use.
 type Console struct {
 	cfg   Config
 	inner http.Handler
-	ctx   context.Context // of what runs longer than its request
+	ctx   context.Context // for what runs longer than its request
 	halt  context.CancelFunc
 	acts  acts[*act]
-	// batchActs are those upon batches.
+	// batchActs are the acts on batches.
 	batchActs acts[*batchAct]
 	running   sync.WaitGroup
 	served    atomic.Pointer[shownGateways]
 	pages     []Page
 }
 
-// Page is a page or a form of the console, as http.ServeMux has it, and what it needs of who asks.
+// Page is a page or form of the console, as a pattern of http.ServeMux, with the role that it needs.
 type Page struct {
 	Pattern string
 	Need    roles.Need
 }
 
-// Pages returns all of them. Some need more where payloads are asked for.
+// Pages returns all pages. Some need more if payloads are requested.
 func (c *Console) Pages() []Page { return c.pages }
 
-// shownGateways are the gateways that it shows, and their desk.
+// shownGateways are the gateways shown, and their desk.
 type shownGateways struct {
 	all  []config.Gateway
 	desk *desk.Desk
@@ -122,7 +124,7 @@ func New(cfg Config) *Console {
 	return c
 }
 
-// Use shows the gateways as they are configured now, to the requests that come from now on.
+// Use sets the gateways, for requests from now on.
 func (c *Console) Use(gateways []config.Gateway) {
 	d := desk.New(c.cfg.Redis, gateways)
 	if c.cfg.Listed != nil {
@@ -131,7 +133,7 @@ func (c *Console) Use(gateways []config.Gateway) {
 	c.served.Store(&shownGateways{gateways, d})
 }
 
-// desk is that of the gateways that exist for who asks.
+// desk returns the desk of the gateways visible to the user.
 func (c *Console) desk(ctx context.Context) *desk.Desk {
 	s, who := c.served.Load(), whoAsks(ctx)
 	if !who.Scoped() {
@@ -148,8 +150,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.inner.ServeHTTP(w, r)
 }
 
-// Stop ends what is under way between two steps, so that nothing is lost, and waits for it until ctx ends. What was done by
-// then stays done, and is written down.
+// Stop ends what is in progress between two steps, so that nothing is lost, and waits for it until ctx ends.
+// What was done by then stays done, and is recorded.
 func (c *Console) Stop(ctx context.Context) error {
 	c.halt()
 	over := make(chan struct{})
@@ -165,17 +167,18 @@ func (c *Console) Stop(ctx context.Context) error {
 	}
 }
 
-// pageTime bounds what a page may ask of Redis.
+// pageTime bounds a page's use of Redis.
 const pageTime = 10 * time.Second
 
-// mostForm bounds what a form may send, in bytes: filters and reasons are short.
+// mostForm bounds the size of a form, in bytes: filters and reasons are short.
 const mostForm = 64 << 10
 
-// policy allows nothing but the console's own style and script.
+// policy allows only the console's own style and script.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// Protect keeps other sites' pages out, and what a browser should never do; policy is next's Content-Security-Policy.
+// Protect keeps out other sites' pages, and what a browser should never do; policy is next's
+// Content-Security-Policy.
 func (c *Console) Protect(next http.Handler, policy string) http.Handler {
 	crossing := http.NewCrossOriginProtection()
 	crossing.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -201,7 +204,7 @@ func (c *Console) Protect(next http.Handler, policy string) http.Handler {
 	})
 }
 
-// gateway returns the gateway that the path names.
+// gateway returns the gateway named in the path.
 func (c *Console) gateway(ctx context.Context, name string) (*desk.Gateway, error) {
 	if g := c.desk(ctx).Gateway(name); g != nil {
 		return g, nil
@@ -215,7 +218,7 @@ func wrong(what, hint string) error {
 	return &job.Error{Code: job.CodeUsage, Message: what, Hint: hint}
 }
 
-// typed reads a text that a person typed into a form: one line, without blanks around it. What is kept of it has no card number.
+// typed returns a text typed into a form: one line, trimmed, with card numbers masked.
 func typed(r *http.Request, field string) string {
 	text := strings.Join(strings.Fields(r.PostFormValue(field)), " ")
 	if field == "who" || field == "why" {
@@ -224,7 +227,7 @@ func typed(r *http.Request, field string) string {
 	return text
 }
 
-// look returns how a gateway stands, with the calls of the last minutes.
+// look returns a gateway's status, with the calls of the last minutes.
 func look(ctx context.Context, g *desk.Gateway) (glance, error) {
 	s, err := g.Status(ctx)
 	if err != nil {

@@ -31,7 +31,7 @@ func (c *Console) resume(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// steer does something to a gateway and goes back to its page.
+// steer acts on a gateway and returns to its page.
 func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what string, act func(context.Context, *desk.Gateway, desk.By) error) error {
 	g, err := c.gateway(r.Context(), r.PathValue("gateway"))
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Console) steer(w http.ResponseWriter, r *http.Request, by saying, what 
 	return nil
 }
 
-// back writes an action to the log, and sends the browser to the gateway's page.
+// back logs an action, and sends the browser to the gateway's page.
 func (c *Console) back(w http.ResponseWriter, r *http.Request, g *desk.Gateway, by saying, what string) {
 	c.cfg.Log.Info("a gateway was changed at the console", "gateway", g.Name, "what", what, "who", by.name(), "why", by.why, "from", by.from)
 	if by.who != "" {
@@ -53,7 +53,7 @@ func (c *Console) back(w http.ResponseWriter, r *http.Request, g *desk.Gateway, 
 	http.Redirect(w, r, "/gateways/"+g.Name, http.StatusSeeOther)
 }
 
-// limitView is what holds now and what will.
+// limitView is the limits in force and the new ones.
 type limitView struct {
 	base
 	Gateway  string
@@ -63,13 +63,13 @@ type limitView struct {
 	Reset    bool
 	Same     bool
 	Waiting  int64
-	Takes    time.Duration // for those waiting, at the new limits
-	Above    bool          // they allow more than the file's
-	Busier   string        // admission lets more in than the new limits let out
+	Takes    time.Duration // for those waiting, with the new limits
+	Above    bool          // they allow more than the configured ones
+	Busier   string        // admission lets in more than the new limits let out
 	Who      string
 }
 
-// asked reads new limits: none means those of the file.
+// asked parses new limits; nil means the configured ones.
 func asked(text string, reset bool) ([]job.Limit, error) {
 	if reset {
 		return nil, nil

@@ -2,7 +2,7 @@ package console
 
 import "spillway/internal/desk"
 
-// deed is an action as its form shows it.
+// deed is an action in its form.
 type deed struct {
 	desk.Action
 	Label string // on its button
@@ -10,7 +10,7 @@ type deed struct {
 	Means string // what it does, in a sentence or two
 }
 
-// deeds are what can be done to dead letters, in the order in which they are offered.
+// deeds are the actions on dead letters, in display order.
 var deeds = []deed{
 	{desk.Replay, "Replay", "replayed",
 		"The jobs go in again through admission, oldest first, with a new count of attempts. The idempotency key stays, unless the gateway has said a definite no."},

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// filter is which dead letters are meant, as typed and as understood.
+// filter selects dead letters, as typed and as parsed.
 type filter struct {
 	Reasons                         []job.Reason
 	Batch, IDs, Match, Since, Until string
@@ -20,7 +20,7 @@ type filter struct {
 	means deadletter.Filter
 }
 
-// parseFilter reads a filter from a query or a form. An empty field chooses nothing.
+// parseFilter parses a filter from a query or form. An empty field selects nothing.
 func parseFilter(q url.Values, now time.Time) (f filter, err error) {
 	text := func(field string) string { return strings.TrimSpace(q.Get(field)) }
 	f = filter{Batch: text("batch"), IDs: text("id"), Lane: text("lane"), Route: text("route"), Match: text("match"), Since: text("since"), Until: text("until")}
@@ -31,15 +31,15 @@ func parseFilter(q url.Values, now time.Time) (f filter, err error) {
 	return f, err
 }
 
-// Any says that something is filtered out.
+// Any reports whether anything is filtered out.
 func (f filter) Any() bool { return desk.FilterText(f.means) != "" }
 
-// Typed says that a person chose something. The moment up to which a preview counts is nobody's choice.
+// Typed reports whether a person selected something. The time up to which a preview counts does not count.
 func (f filter) Typed() bool {
 	return len(f.Reasons) > 0 || f.Batch+f.IDs+f.Lane+f.Route+f.Match+f.Since+f.Until != ""
 }
 
-// query is the filter as it stands in an address, with times that stay what they are.
+// query returns the filter for an address, with absolute times.
 func (f filter) query() url.Values {
 	q := desk.FilterValues(f.means)
 	if ids := q["id"]; len(ids) > 0 {

@@ -17,19 +17,19 @@ import (
 	"spillway/internal/roles"
 )
 
-// lettersShown is how many dead letters one page has.
+// lettersShown is how many dead letters a page has.
 const lettersShown = 50
 
-// listTime bounds the search for a page of dead letters: a filter that meets few of very many takes long.
+// listTime bounds the search for a page of dead letters: a filter that matches few of very many takes long.
 const listTime = 4 * time.Second
 
-// trailShown is how many acts of people a page has.
+// trailShown is how many audit entries a page has.
 const trailShown = 10
 
 // lanesShown is how many lanes a page has.
 const lanesShown = 10
 
-// stoppedShown is how many batches that stopped themselves a page names.
+// stoppedShown is how many batches that stopped themselves a page lists.
 const stoppedShown = 10
 
 type gatewayView struct {
@@ -44,14 +44,14 @@ type gatewayView struct {
 	First   string // address of the first page; empty on it
 	Cut     bool   // the search took too long
 	Clear   []choice
-	Lanes   *desk.Lanes         // those with most jobs; nil where it has none
+	Lanes   *desk.Lanes         // the lanes with the most jobs; nil if there are none
 	Stopped []desk.StoppedBatch // batches that stopped themselves
 	Trail   []deadletter.Act
 	Act     *act
 	Who     string
 }
 
-// limitsNow is what holds and what the file says.
+// limitsNow is the limits in force and the configured ones.
 type limitsNow struct {
 	SetLive bool
 	File    string
@@ -63,7 +63,7 @@ type letter struct {
 	Payload string
 }
 
-// choice is one thing that can be done to the jobs chosen.
+// choice is an action available for the selected jobs.
 type choice struct {
 	Do, Label, Link string
 }
@@ -115,7 +115,7 @@ func (c *Console) gatewayPage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// list fills in one page of dead letters, what needs a person first, behind the cursor of the one before.
+// list sets one page of dead letters, those that need an operator first, after the previous page's cursor.
 func list(ctx context.Context, g *desk.Gateway, v *gatewayView, after string) error {
 	s := &desk.Selection{Desk: &desk.Desk{Gateways: []*desk.Gateway{g}}, Filter: v.Filter.means}
 	s.Filter.Limit, s.Filter.NoPayload = lettersShown+1, !v.Payload
@@ -137,7 +137,7 @@ func list(ctx context.Context, g *desk.Gateway, v *gatewayView, after string) er
 	return err
 }
 
-// add shows one more dead letter, or that there is another page.
+// add adds one dead letter, or notes that there is another page.
 func (v *gatewayView) add(g *desk.Gateway, rec job.Record) {
 	if len(v.Letters) == lettersShown {
 		v.Next = gatewayLink(g, v, desk.NeedCursor(v.Letters[lettersShown-1].Record))
@@ -161,31 +161,32 @@ func gatewayLink(g *desk.Gateway, v *gatewayView, after string) string {
 	return "/gateways/" + g.Name + "?" + q.Encode() + "#letters"
 }
 
-// Hidden is the filter for a form that shows or hides the payloads.
+// Hidden returns the filter for a form that shows or hides the payloads.
 func (v *gatewayView) Hidden() []field { return fields(v.Filter.query()) }
 
-// Rejected is the reason of jobs that wait for room, which are no dead letters.
+// Rejected returns the reason of jobs that wait for room, which are not dead letters.
 func (v *gatewayView) Rejected() job.Reason { return job.Rejected }
 
-// ByReason links each reason to its own list.
+// ByReason returns a link to a reason's own list.
 func (v *gatewayView) ByReason(r job.Reason) string {
 	return "/gateways/" + v.G.Name + "?" + url.Values{"reason": {string(r)}}.Encode() + "#letters"
 }
 
-// Divided says that the queue is divided by routes, classes or lanes.
+// Divided reports whether the queue is divided by routes, classes or lanes.
 func (v *gatewayView) Divided() bool { return v.Lanes != nil || len(v.G.Routes)+len(v.G.Classes) > 0 }
 
-// ByLane links a lane to its parked jobs.
+// ByLane returns a link to a lane's parked jobs.
 func (v *gatewayView) ByLane(lane string) string {
 	return "/gateways/" + v.G.Name + "?" + url.Values{"lane": {lane}}.Encode() + "#letters"
 }
 
-// ByRoute links a route to its parked jobs.
+// ByRoute returns a link to a route's parked jobs.
 func (v *gatewayView) ByRoute(route string) string {
 	return "/gateways/" + v.G.Name + "?" + url.Values{"route": {route}}.Encode() + "#letters"
 }
 
-// someInDoubt says that jobs are parked, and meant, for a reason that often goes with doubt. One of another reason is resolved on its own page.
+// someInDoubt reports whether selected jobs are parked for a reason that often goes with doubt. A job parked
+// for another reason is resolved on its own page.
 func someInDoubt(f filter, parked map[job.Reason]int64) bool {
 	for _, r := range []job.Reason{job.UnknownOutcome, job.Exhausted, job.Cancelled, job.Paused} {
 		if parked[r] > 0 && (len(f.Reasons) == 0 || slices.Contains(f.Reasons, r)) {
@@ -195,8 +196,9 @@ func someInDoubt(f filter, parked map[job.Reason]int64) bool {
 	return false
 }
 
-// choices are the links to the previews for the filter. Resolving is offered only where jobs may be in doubt, and nothing else for jobs of paused
-// batches: those go on when their batch is resumed. Asking is offered where the gateway can be asked.
+// choices returns the links to the previews for the filter. Resolving is offered only if jobs may be in doubt.
+// Nothing else is offered for jobs of paused batches, which continue when their batch is resumed. Asking is
+// offered if the gateway has look-ups.
 func choices(g *desk.Gateway, f filter, doubt bool) []choice {
 	var all []choice
 	paused := slices.Equal(f.Reasons, []job.Reason{job.Paused})
@@ -221,7 +223,7 @@ func trail(ctx context.Context, g *desk.Gateway) ([]deadletter.Act, error) {
 	return acts, nil
 }
 
-// readable is a job's payload with its parts on lines of their own. What is not JSON stays as it is.
+// readable returns a job's payload indented. What is not JSON is unchanged.
 func readable(rec job.Record) string {
 	payload := rec.Job.Payload
 	switch {

@@ -13,30 +13,30 @@ import (
 const (
 	// gatewaysShown is how many gateways a page of the list has.
 	gatewaysShown = 50
-	// fewGateways is up to how many of them nobody has to look for one.
+	// fewGateways is the number of gateways up to which no search is needed.
 	fewGateways = 8
 )
 
-// gatewayList is one page of the list of gateways, as it was asked for.
+// gatewayList is one page of the list of gateways, as requested.
 type gatewayList struct {
 	Rows       []glance
 	Name       string // a part of their names; empty: all
 	Doing      string // the word of their state; empty: all
-	Sort       string // the key of orders; empty: the order of the file
-	All, Met   int    // how many there are, and how many are asked for
-	From, To   int    // the first and the last that are shown, from 1 on
-	Prev, Next string // addresses of the pages before and behind; empty where there is none
+	Sort       string // a key of orders; empty: configured order
+	All, Met   int    // number of all gateways, and of those requested
+	From, To   int    // numbers of the first and last one shown, from 1
+	Prev, Next string // addresses of the previous and next page; empty if there is none
 	States     []stateCount
 	shown      []desk.Status
 }
 
-// stateCount is how many gateways are in a state.
+// stateCount is the number of gateways in a state.
 type stateCount struct {
 	Word string
 	N    int
 }
 
-// Many says that there are so many gateways that one has to be looked for.
+// Many reports whether there are enough gateways to need a search.
 func (l gatewayList) Many() bool { return l.All > fewGateways }
 
 // order is a way to sort the gateways.
@@ -45,7 +45,7 @@ type order struct {
 	compare    func(a, b *desk.Status) int
 }
 
-// Orders are the ways to sort the gateways, but for the order of the file.
+// Orders returns the ways to sort the gateways, besides configured order.
 func (l gatewayList) Orders() []order { return orders }
 
 var orders = []order{
@@ -59,7 +59,7 @@ var orders = []order{
 	{"done", "most done", func(a, b *desk.Status) int { return cmp.Compare(b.Done, a.Done) }},
 }
 
-// listOf chooses the gateways of the page that is asked for. What is asked wrongly means all.
+// listOf selects the gateways of the requested page. An invalid request means all.
 func listOf(all []desk.Status, q url.Values) gatewayList {
 	l := gatewayList{Name: strings.TrimSpace(q.Get("name")), Doing: q.Get("state"), Sort: q.Get("sort"), All: len(all)}
 	counts, met := map[string]int{}, make([]*desk.Status, 0, len(all))
@@ -82,7 +82,7 @@ func listOf(all []desk.Status, q url.Values) gatewayList {
 	return l
 }
 
-// cut keeps the page of that number, or else the first.
+// cut keeps the page with that number, or else the first.
 func (l *gatewayList) cut(met []*desk.Status, page string) {
 	n, _ := strconv.Atoi(page)
 	last := max((len(met)+gatewaysShown-1)/gatewaysShown, 1)
@@ -100,7 +100,7 @@ func (l *gatewayList) cut(met []*desk.Status, page string) {
 	}
 }
 
-// link is the address of a page of the list.
+// link returns the address of a page of the list.
 func (l *gatewayList) link(page int) string {
 	q := url.Values{}
 	for key, value := range map[string]string{"name": l.Name, "state": l.Doing, "sort": l.Sort} {

@@ -9,19 +9,19 @@ import (
 	"spillway/internal/doctor"
 )
 
-// examineTime is how long the page waits for an examination. What takes longer is shown the next time.
+// examineTime is how long the page waits for an examination. A longer one is shown the next time.
 const examineTime = 4 * time.Second
 
 type healthView struct {
 	base
 	desk.Processes
-	// Nobody looks for what will go wrong.
+	// Nobody says that there are no checks.
 	Nobody bool
-	// Report is the last examination; nil: it is still under way.
+	// Report is the last examination; nil: it is still running.
 	Report       *doctor.Examined
 	Fails, Warns []doctor.Shown
-	Redis        []doctor.Check // what is well with Redis and with the file as a whole
-	Well         int            // what is well with gateways
+	Redis        []doctor.Check // passed checks of Redis and of the file as a whole
+	Well         int            // number of passed checks of gateways
 }
 
 func (c *Console) health(w http.ResponseWriter, r *http.Request) (err error) {
@@ -43,7 +43,7 @@ func (c *Console) health(w http.ResponseWriter, r *http.Request) (err error) {
 	return nil
 }
 
-// sort puts what was found where the page has it.
+// sort sorts the results into the sections of the page.
 func (v *healthView) sort(of doctor.Examined) {
 	v.Fails, v.Warns = doctor.Few(of.Findings(doctor.Fail)), doctor.Few(of.Findings(doctor.Warn))
 	for _, ok := range of.Findings(doctor.OK) {

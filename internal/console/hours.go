@@ -9,21 +9,21 @@ import (
 	"spillway/internal/job"
 )
 
-// hoursPlot is the calls of each hour as a small picture.
+// hoursPlot is a small chart of the calls of each hour.
 type hoursPlot struct {
 	Wide, High int
 	Bars       []hourBar
 	Says       string
 }
 
-// hourBar is one hour: the calls that were done below those that were not.
+// hourBar is one hour: successful calls below the others.
 type hourBar struct {
 	At, Wide              float64
-	Top, Mid, Done, Other float64 // where the bar of the others and that of the done begin, and how high they are
+	Top, Mid, Done, Other float64 // top of the bar for other calls, top of the one for successful calls, and their heights
 	Title                 string
 }
 
-// newHoursPlot draws the hours in their order.
+// newHoursPlot draws the hours in order.
 func newHoursPlot(h desk.CallHistory) hoursPlot {
 	p := hoursPlot{Wide: plotWide, High: plotHigh}
 	var most int64
@@ -49,13 +49,13 @@ func callsText(r desk.CallsRow) string {
 	return fmt.Sprintf("%s calls, %s of them done", job.CountText(r.Calls), job.CountText(r.Done()))
 }
 
-// hourly is the calls of the last hours as pages show them.
+// hourly is the calls of the last hours for display.
 type hourly struct {
 	History desk.CallHistory
 	Hours   hoursPlot
 }
 
-// Recent is the hours with calls, the newest first.
+// Recent returns the hours with calls, newest first.
 func (h hourly) Recent() (rows []desk.CallsRow) {
 	for i := len(h.History.Rows) - 1; i >= 0; i-- {
 		if h.History.Rows[i].Calls > 0 {
@@ -65,14 +65,14 @@ func (h hourly) Recent() (rows []desk.CallsRow) {
 	return rows
 }
 
-// calledShown is how many gateways the page of hours names.
+// calledShown is how many gateways the page of hours lists.
 const calledShown = 50
 
 type hoursView struct {
 	base
 	hourly
-	Called []desk.CallsRow // the gateways that were called most
-	More   int             // how many others were called
+	Called []desk.CallsRow // the gateways called most
+	More   int             // number of others called
 }
 
 func (c *Console) hours(w http.ResponseWriter, r *http.Request) error {
@@ -92,7 +92,7 @@ func (c *Console) hours(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// hoursOf is the hours of a desk's gateways together.
+// hoursOf returns the hours of a desk's gateways together.
 func hoursOf(r *http.Request, d *desk.Desk) (hourly, error) {
 	h, err := d.CallHistory(r.Context(), time.Time{}, desk.ByHour)
 	return hourly{h, newHoursPlot(h)}, err

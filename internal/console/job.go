@@ -22,12 +22,12 @@ type jobView struct {
 	job.Record
 	Gateway string
 	ID      string
-	Why     string // it is where it is
-	Next    string // what comes next, or what a person can do
-	Key     string // idempotency key as the gateway sees it; empty where the gateway has none
+	Why     string // why it is in its state
+	Next    string // what happens next, or what a person can do
+	Key     string // idempotency key as the gateway sees it; empty if the gateway has no keys
 	Money   string
 	Most    int                 // retry.attempts
-	By      *deadletter.Settled // how a person settled it; nil if nobody did
+	By      *deadletter.Settled // how an operator settled it; nil if never
 	Facts   []desk.Fact
 	Times   []event
 	Clear   []choice
@@ -36,7 +36,7 @@ type jobView struct {
 	Others  []string // links to jobs of the same id at other gateways
 }
 
-// event is a moment in a job's life.
+// event is a time in a job's life.
 type event struct {
 	What string
 	At   time.Time
@@ -79,7 +79,7 @@ func (c *Console) jobPage(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find returns the records of a job id, of one gateway or of all.
+// find returns the records of a job id, at one gateway or at all.
 func (c *Console) find(ctx context.Context, id, gateway string) ([]desk.Found, error) {
 	d := c.desk(ctx)
 	if gateway != "" {
@@ -128,19 +128,20 @@ func viewJob(ctx context.Context, f desk.Found) (*jobView, error) {
 	return v, nil
 }
 
-// ForRoom says that the job is parked and only waits for room: its state says all then.
+// ForRoom reports whether the job is parked and only waits for room: its state then says everything.
 func (v *jobView) ForRoom() bool { return v.State == job.Parked && v.Reason == job.Rejected }
 
-// StateWords is the state as a person reads it.
+// StateWords returns the state for people.
 func (v *jobView) StateWords() string { return words(job.StateWords(v.State, v.Reason)) }
 
-// Link is the job's page, with or without its payload.
+// Link returns the job's page, with or without its payload.
 func (v *jobView) Link(gateway string) string { return jobLink(gateway, v.ID) }
 
-// Hidden is the address of the page for a form that shows or hides the payload.
+// Hidden returns the address of the page for a form that shows or hides the payload.
 func (v *jobView) Hidden() []field { return fields(url.Values{"id": {v.ID}, "gateway": {v.Gateway}}) }
 
-// why says why a job is where it is, and what comes next. notRunning says the first for jobs that are on their way.
+// why says why a job is in its state, and what happens next. notRunning is the reason for jobs that are not
+// parked.
 func why(f desk.Found, notRunning string) (why, next string) {
 	rec := f.Record
 	known := "Its id stays known for " + short(f.Dedupe) + " after that."

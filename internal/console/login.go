@@ -12,19 +12,22 @@ import (
 	"spillway/internal/oidc"
 )
 
-// Guard lets in who shows the token. The HTTP side has it; the console asks for the token and shows who was let in.
+// Guard authenticates requests. The HTTP server has it; the console asks for the token.
 type Guard interface {
-	// Open says that there is no token.
+	// Open reports whether there is no token.
 	Open() bool
-	// Knows says whether a request comes from somebody who was let in.
+	// Knows reports whether a request is authenticated.
 	Knows(r *http.Request) bool
-	// LogIn lets a browser in that shows the token, and says whether it was the token. after is when an address may try again that has shown too many wrong ones; 0: now.
+	// LogIn logs in a browser that presents the token, and reports whether it was valid. after is when an
+	// address with too many wrong tokens may try again; 0: now.
 	LogIn(w http.ResponseWriter, r *http.Request, token string) (ok bool, after time.Duration)
-	// LogOut ends that.
+	// LogOut ends the session.
 	LogOut(w http.ResponseWriter, r *http.Request)
-	// Provider is the address of the OpenID provider that people log in with, empty where there is none, and tokens says whether they can with a token.
+	// Provider returns the address of the OpenID provider for logins, empty if there is none, and whether
+	// tokens are accepted as well.
 	Provider() (issuer string, tokens bool)
-	// BeginLogin sends a browser to the provider, and FinishLogin lets it in when it comes back, and returns the page next that BeginLogin was told. Their errors are of the type *oidc.Error.
+	// BeginLogin sends a browser to the provider. FinishLogin logs it in when it returns, and returns the page
+	// next given to BeginLogin. Their errors are of type *oidc.Error.
 	BeginLogin(w http.ResponseWriter, r *http.Request, next string) error
 	FinishLogin(w http.ResponseWriter, r *http.Request) (next string, err error)
 }
@@ -33,11 +36,11 @@ type loginView struct {
 	base
 	Next     string
 	Failed   bool
-	Provider string // its host; empty: there is none
+	Provider string // its host; empty: none
 	Tokens   bool
 }
 
-// Login answers /login and /assets/, for everybody.
+// Login serves /login and /assets/, without authentication.
 func (c *Console) Login() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /assets/", assets())
@@ -74,7 +77,8 @@ func (c *Console) toProvider(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fromProvider lets a browser in that comes back. It gets a page that leads on, and no redirection: a browser does not send the cookie of its session to where another site has sent it.
+// fromProvider logs in a browser that returns. It answers with a page that leads on instead of a redirect,
+// because a browser does not send its session cookie along a redirect that another site started.
 func (c *Console) fromProvider(w http.ResponseWriter, r *http.Request) {
 	next, err := c.cfg.Guard.FinishLogin(w, r)
 	if err != nil {
@@ -87,7 +91,7 @@ func (c *Console) fromProvider(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, "login_done.html", &loginView{base: base{Title: "Logged in"}, Next: next})
 }
 
-// ofProvider is the page that says why a login with the provider was not taken.
+// ofProvider returns the page that says why a login with the provider was rejected.
 func ofProvider(err error) error {
 	e, is := errors.AsType[*oidc.Error](err)
 	if !is {
@@ -120,7 +124,8 @@ func (c *Console) logout(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// local returns a path of ours; anything else becomes the first page, so that nobody is sent to another site.
+// local returns a path on this site; anything else becomes the first page, so that nobody is sent to another
+// site.
 func local(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") ||
@@ -130,8 +135,8 @@ func local(to string) string {
 	return u.RequestURI()
 }
 
-// loopback says that a request was made to this machine by a name that only this machine has. A page of another site whose name was
-// made to point here comes with its own name.
+// loopback reports whether a request was made to this machine by a name that only this machine has. A page of
+// another site whose name was made to point here uses its own name.
 func loopback(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {

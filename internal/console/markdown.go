@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// htmlOf makes HTML of a page of Markdown as our pages use it: headings, paragraphs, lists, tables, commands indented by four, and within a line code,
-// bold and links. A heading's id is the one that GitHub gives it. Of the links only those within the page stay: the console has no other pages of Markdown.
+// htmlOf converts the subset of Markdown used in our pages to HTML: headings, paragraphs, lists, tables,
+// commands indented by four, and inline code, bold and links. A heading's id is the one that GitHub gives it.
+// Only links within the page are kept, because the console has no other pages of Markdown.
 func htmlOf(text string) template.HTML {
 	var w page
 	for line := range strings.Lines(text) {
@@ -18,14 +19,14 @@ func htmlOf(text string) template.HTML {
 	return template.HTML(w.out.String()) //nolint:gosec // all text of the page is escaped, and the page is part of the program
 }
 
-// page is a page in the making.
+// page is a page being converted.
 type page struct {
 	out  strings.Builder
-	open string // the element that is open; empty: none
+	open string // the open element; empty: none
 	rows int    // of the open table
 }
 
-// begin ends what is open, unless it is that already.
+// begin closes the open element and opens another, unless it is the same.
 func (w *page) begin(element string) {
 	if w.open == element {
 		return
@@ -84,7 +85,7 @@ func (w *page) line(line string) {
 	case w.open == "":
 		w.begin("p")
 		w.out.WriteString(inline(line))
-	default: // the paragraph or the item goes on
+	default: // the paragraph or item continues
 		w.out.WriteString("\n" + inline(strings.TrimSpace(line)))
 	}
 }
@@ -100,7 +101,7 @@ func (w *page) heading(level int, text string) {
 // heading is a section of a page.
 type heading struct{ ID, Title string }
 
-// headingsOf are the sections of a page, in its order, without the page's own title.
+// headingsOf returns the sections of a page, in order, without the page's own title.
 func headingsOf(text string) (all []heading) {
 	for line := range strings.Lines(text) {
 		if h := headingLine.FindStringSubmatch(strings.TrimRight(line, "\n")); h != nil && len(h[1]) > 1 {
@@ -110,7 +111,7 @@ func headingsOf(text string) (all []heading) {
 	return all
 }
 
-// anchor is the id of a heading.
+// anchor returns the id of a heading.
 func anchor(heading string) string {
 	return strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
@@ -128,7 +129,7 @@ func (w *page) item(mark, line string) {
 }
 
 func (w *page) row(line string) {
-	cell, before, after := `td role="cell"`, `<tr role="row">`, "</tr>\n" // the stylesheet takes them from the tables on a phone, so the roles are said
+	cell, before, after := `td role="cell"`, `<tr role="row">`, "</tr>\n" // on a phone the stylesheet changes the tables' display, so roles are explicit
 	if w.rows++; w.rows == 1 {
 		cell, before, after = `th role="columnheader" scope="col"`, `<thead role="rowgroup"><tr role="row">`, "</tr></thead>\n"+`<tbody role="rowgroup">`
 	}
@@ -144,7 +145,7 @@ var (
 	links = regexp.MustCompile(`\[([^\]]+)\]\(([^)]+)\)`)
 )
 
-// inline makes HTML of the text of a line. What is code is not looked into.
+// inline converts the text of a line. Code is not converted further.
 func inline(text string) string {
 	var out strings.Builder
 	for i, part := range strings.Split(text, "`") {

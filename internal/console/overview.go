@@ -15,37 +15,37 @@ import (
 	"spillway/internal/ledger"
 )
 
-// glance is one gateway as its row and the head of its page show it.
+// glance is one gateway in its row and at the head of its page.
 type glance struct {
 	desk.Status
 	Name   string
 	Limits string
-	// Door is admission's limits, where they are the bottleneck; empty else.
+	// Door is admission's limits, if they are the bottleneck; else empty.
 	Door    string
 	Plot    plot
 	Reasons []reasonCount
 	Dead    job.Totals // of Reasons
-	Sums    string     // of the dead letters, in words; empty where no money is known of
+	Sums    string     // of the dead letters, in words; empty if no money is known
 	State   state
 	ETA     time.Duration
 	HasETA  bool
 }
 
-// reasonCount is how many dead letters there are for one reason.
+// reasonCount is the number of dead letters for one reason.
 type reasonCount struct {
 	Reason job.Reason
 	Jobs   int64
 }
 
-// state is what a gateway does, in a word, with the why.
+// state is a gateway's state as a word, with the reason.
 type state struct {
 	Word string // running, idle, unserved, paused, stopped, held, probing, denied or down
 	Why  string
-	// Until is when a hold ends; zero if nobody knows, or nothing is held.
+	// Until is when a hold ends; zero if unknown, or if nothing is held.
 	Until time.Time
-	// Tried is when a call goes ahead to see whether a hold is over whose end nobody knows; zero else.
+	// Tried is when a probe is sent, for a hold with an unknown end; else zero.
 	Tried time.Time
-	// Runbook is the section of the runbook that says what to do; empty where nothing keeps the calls back.
+	// Runbook is the section of the runbook that says what to do; empty if nothing holds the calls back.
 	Runbook string
 }
 
@@ -94,23 +94,23 @@ func stateOf(s desk.Status) state {
 type overviewView struct {
 	base
 	Needs []needRow
-	More  int // needs that are not shown
+	More  int // number of needs not shown
 	gatewayList
-	// Elsewhere are the gateways with jobs that another file has: nobody has to do anything about them.
+	// Elsewhere are the gateways with jobs in another configuration: no action is needed.
 	Elsewhere []desk.Unlisted
-	// Damaged is what is wrong with gateways that can't be looked at; empty: nothing.
+	// Damaged is what is wrong with gateways that can't be read; empty: nothing.
 	Damaged string
 }
 
-// needRow is something that needs a person, as the page shows it.
+// needRow is a need in its row.
 type needRow struct {
 	desk.NeedGroup
-	Link  string // of the page where to act; empty: there is none
+	Link  string // the page on which to act; empty: none
 	Sums  string // the money, in words
 	Since time.Time
 }
 
-// needsShown is how many things that need a person the page begins with; the rest is asked for.
+// needsShown is how many needs the page starts with; the rest is shown on request.
 const needsShown = 20
 
 func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
@@ -165,7 +165,7 @@ func (v *overviewView) need(needs []desk.Need, all bool) {
 	}
 }
 
-// needLink is the page on which a person acts; empty where there is none.
+// needLink returns the page on which to act; empty if there is none.
 func needLink(n desk.Need) string {
 	switch n.Kind {
 	case desk.NeedUnlisted:
@@ -179,7 +179,7 @@ func needLink(n desk.Need) string {
 	return "/gateways/" + n.Gateway
 }
 
-// groupLink is the list of the gateways that have a need of that kind.
+// groupLink returns the list of the gateways with a need of that kind.
 func groupLink(kind desk.NeedKind) string {
 	switch kind {
 	case desk.NeedStopped, desk.NeedDenied, desk.NeedUnserved, desk.NeedPaused:
@@ -192,7 +192,7 @@ func groupLink(kind desk.NeedKind) string {
 	return "/?sort=parked#gateways"
 }
 
-// glances are the rows of some gateways, with their calls of the last minutes.
+// glances returns the rows of some gateways, with their calls of the last minutes.
 func glances(ctx context.Context, d *desk.Desk, some []desk.Status) ([]glance, error) {
 	calls, err := d.Calls(ctx, some)
 	if err != nil {
@@ -205,7 +205,7 @@ func glances(ctx context.Context, d *desk.Desk, some []desk.Status) ([]glance, e
 	return rows, nil
 }
 
-// unlisted returns the gateways with jobs that the file does not have.
+// unlisted returns the gateways with jobs that are not configured.
 func (c *Console) unlisted(ctx context.Context) ([]desk.Unlisted, error) {
 	if c.cfg.Listed == nil || whoAsks(ctx).Scoped() {
 		return nil, nil

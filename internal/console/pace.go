@@ -8,7 +8,7 @@ import (
 	"spillway/internal/desk"
 )
 
-// parsePace reads what was typed into the form of a replay.
+// parsePace parses the form of a replay.
 func parsePace(form url.Values) (p desk.Pace, err error) {
 	fast, ahead := strings.TrimSpace(form.Get("pace")), strings.TrimSpace(form.Get("canary"))
 	switch {

@@ -30,7 +30,7 @@ var assetFiles embed.FS
 
 var pages = parsePages()
 
-// parsePages makes a set of each page with the layout. The files are part of the program: a fault in one is ours.
+// parsePages combines each page with the layout. The files are embedded: a fault in one is a programming error.
 func parsePages() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	shared := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
@@ -66,10 +66,10 @@ var functions = template.FuncMap{
 	"has":          func(all []job.Reason, r job.Reason) bool { return slices.Contains(all, r) },
 }
 
-// rowsOnPhones is with how many rows a long table begins on a phone; the others of its page are asked for. The stylesheet says so too.
+// rowsOnPhones is how many rows of a long table a phone shows at first, as in the stylesheet.
 const rowsOnPhones = 20
 
-// none is the class of a cell that has nothing to say: a card on a phone leaves it out. It is empty where the cell has something to say.
+// none returns the class of an empty cell, which a card on a phone omits; empty if the cell has content.
 func none(v any) string {
 	if of := reflect.ValueOf(v); of.IsValid() && !of.IsZero() {
 		return ""
@@ -77,7 +77,7 @@ func none(v any) string {
 	return " none"
 }
 
-// words is a name for people. That of a reason or a state has lines under its words.
+// words returns a name for people: underscores of a reason or state become blanks.
 func words(v any) string {
 	text := fmt.Sprint(v)
 	if r, ok := v.(job.Reason); ok {
@@ -92,13 +92,13 @@ type base struct {
 	Queues  bool
 	LogOut  bool
 	Live    bool // it keeps itself up to date
-	Outside bool // it is shown to somebody who was not let in
-	Sees    bool // who sees it may see how everything stands
-	Acts    bool // and may change it, and see payloads
+	Outside bool // shown to someone who is not logged in
+	Sees    bool // the viewer may see the state of everything
+	Acts    bool // the viewer may act, and see payloads
 	As      string
 }
 
-// view is what a page shows: a pointer to a struct with a base.
+// view is the data of a page: a pointer to a struct with a base.
 type view interface {
 	fill(c *Console, r *http.Request)
 }
@@ -113,7 +113,7 @@ func (b *base) fill(c *Console, r *http.Request) {
 	}
 }
 
-// show writes a page. It is made whole first, so that a fault never leaves half of one.
+// show writes a page. It is rendered completely first, so that an error never leaves half a page.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
 	v.fill(c, r)
 	var page bytes.Buffer
@@ -127,7 +127,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name 
 	_, _ = page.WriteTo(w)
 }
 
-// refusal is an answer that is not a fault of Redis's or the job's.
+// refusal is an error answer that is not about Redis or the job.
 type refusal struct {
 	status int
 	what   string
@@ -185,7 +185,7 @@ func assets() http.Handler {
 	})
 }
 
-// relative says how far a moment is from now: "3m12s ago", "in 5s".
+// relative says how far a time is from now: "3m12s ago", "in 5s".
 func relative(d time.Duration) string {
 	switch {
 	case d > -time.Second && d < time.Second:
@@ -196,7 +196,7 @@ func relative(d time.Duration) string {
 	return "in " + short(d)
 }
 
-// short is a duration in its two largest units.
+// short formats a duration in its two largest units.
 func short(d time.Duration) string {
 	const day = 24 * time.Hour
 	two := func(large, small time.Duration, l, s string) string {
@@ -241,7 +241,7 @@ func jobs(n any) string {
 	return grouped(text) + " jobs"
 }
 
-// jobLink is a job's page. A browser takes "." and ".." for folders, however they are written.
+// jobLink returns a job's page. Browsers interpret "." and ".." as path steps, however they are written.
 func jobLink(gateway, id string) string {
 	q := url.Values{"gateway": {gateway}}
 	if id == "." || id == ".." {

@@ -7,10 +7,10 @@ import (
 	"spillway/internal/job"
 )
 
-// parkable says that a person can take a job out of the queue, or out of the asking.
+// parkable reports whether an operator can park the job: it is waiting, or pending.
 func parkable(rec job.Record) bool { return rec.Waits() || rec.State == job.Pending }
 
-// parkLabel is what stands on the button.
+// parkLabel returns the button's label.
 func parkLabel(rec job.Record) string {
 	if rec.State == job.Pending {
 		return "Stop asking, and park"
@@ -28,7 +28,7 @@ type parkView struct {
 	Who   string
 }
 
-// waiting returns the job that a request to park is about.
+// waiting returns the job of a request to park.
 func (c *Console) waiting(r *http.Request) (desk.Found, error) {
 	id := r.FormValue("id")
 	if id == "" {
@@ -55,7 +55,7 @@ func (c *Console) parkPreview(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// park does what the preview has shown, and sends the browser to the job's page.
+// park carries out what the preview has shown, and sends the browser to the job's page.
 func (c *Console) park(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return wrong("the form can't be read", "go back and try again")

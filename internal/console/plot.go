@@ -16,20 +16,20 @@ const (
 	plotHigh = 48
 )
 
-// plot is the rate of the last minutes as a small picture.
+// plot is a small chart of the rate of the last minutes.
 type plot struct {
 	Wide, High int
 	Line       string  // points of the line
 	Area       string  // points of the area under it
 	LimitAt    float64 // height of the line of the limit
-	Limit      string  // that line, in words: the limit that binds
+	Limit      string  // the limit that binds, in words
 	Most       string  // the highest rate seen
-	Still      bool    // nothing was called
+	Still      bool    // there were no calls
 	Minutes    string
 }
 
-// newPlot draws how many calls ended in each span, oldest first. The line is that of the limit that binds, and stands at four fifths of the
-// height, unless more calls than that were made.
+// newPlot draws how many calls ended in each span, oldest first. The line is the limit that binds, at four
+// fifths of the height unless more calls than that were made.
 func newPlot(calls []int64, span time.Duration, limits []job.Limit) plot {
 	bound := binding(calls, span, limits)
 	allowed := bound.PerSecond()
@@ -51,7 +51,7 @@ func newPlot(calls []int64, span time.Duration, limits []job.Limit) plot {
 	return p
 }
 
-// rateText is a rate a second, or a minute, an hour or a day where that is easier to read.
+// rateText formats a rate a second, or a minute, hour or day if that is easier to read.
 func rateText(perSecond float64) string {
 	for _, in := range []struct {
 		unit    string
@@ -71,8 +71,8 @@ func trimmed(n float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0")
 }
 
-// binding returns the limit that holds the next calls back: the tightest of those within a span, until the calls of a longer one have used that
-// up. A window that is longer than what is drawn is not looked at, unless there is no other.
+// binding returns the limit that determines the next calls: the tightest of those within a span, until the
+// calls have used up a longer one. A window longer than the chart is ignored, unless there is no other.
 func binding(calls []int64, span time.Duration, limits []job.Limit) job.Limit {
 	bound := slices.MinFunc(limits, func(a, b job.Limit) int { return cmp.Compare(a.Window, b.Window) })
 	for _, l := range limits {
@@ -85,7 +85,7 @@ func binding(calls []int64, span time.Duration, limits []job.Limit) job.Limit {
 	return bound
 }
 
-// usedUp is how many percent of a limit were called when it binds: the present span is not counted yet.
+// usedUp is the percentage of a limit at which it counts as used up: the current span is not counted yet.
 const usedUp = 95
 
 func sum(all []int64) (n int64) {

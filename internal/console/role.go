@@ -11,13 +11,13 @@ import (
 	"spillway/internal/roles"
 )
 
-// whoAsks is who sends a request: nobody, who may do nothing, where the HTTP side has not said so.
+// whoAsks returns the sender of a request: nobody, without any role, if the HTTP server did not say.
 func whoAsks(ctx context.Context) roles.Identity {
 	who, _ := roles.Of(ctx)
 	return who
 }
 
-// lacking refuses a request whose sender has another role than it needs; nil lets it pass.
+// lacking refuses a request whose sender lacks the role; nil if it passes.
 func lacking(r *http.Request, need roles.Need) error {
 	who := whoAsks(r.Context())
 	if who.May(need) {
@@ -26,7 +26,7 @@ func lacking(r *http.Request, need roles.Need) error {
 	return &refusal{http.StatusForbidden, fmt.Sprintf("this needs the role %s, and you are logged in as %s with the role %s", need, who.Name, who.Role)}
 }
 
-// forAll refuses who is there for some gateways alone.
+// forAll refuses a sender with access to only some gateways.
 func forAll(r *http.Request) error {
 	if !whoAsks(r.Context()).Scoped() {
 		return nil
@@ -34,7 +34,7 @@ func forAll(r *http.Request) error {
 	return &refusal{http.StatusForbidden, "this page is about all gateways, and you are logged in for some of them"}
 }
 
-// payloads lets a page show payloads, and has the log say to whom.
+// payloads permits a page to show payloads, and logs to whom.
 func (c *Console) payloads(r *http.Request) error {
 	if err := lacking(r, roles.Operate); err != nil {
 		return err
@@ -43,13 +43,13 @@ func (c *Console) payloads(r *http.Request) error {
 	return nil
 }
 
-// saying is who does something at a form and why: the name that was typed, and who is logged in.
+// saying is who acts in a form, and why: the typed name and the logged-in user.
 type saying struct {
 	who, why, from string
 	in             roles.Identity
 }
 
-// says reads who sends a form. Who is logged in by name need not type one.
+// says parses who sends a form. A user who is logged in by name need not type one.
 func says(r *http.Request) saying {
 	s := saying{who: typed(r, "who"), why: typed(r, "why"), from: r.RemoteAddr, in: whoAsks(r.Context())}
 	if s.who == "" {
@@ -58,10 +58,10 @@ func says(r *http.Request) saying {
 	return s
 }
 
-// name is who does it, for people.
+// name returns who acts, for people.
 func (s saying) name() string { return cmp.Or(s.in.Name, s.who) }
 
-// by is who does it, for the trail.
+// by returns who acts, for the audit trail.
 func (s saying) by() desk.By {
 	return desk.ByOf(s.in, strings.TrimSpace(s.who+" (console)"), s.why)
 }

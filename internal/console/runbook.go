@@ -15,7 +15,8 @@ type runbookView struct {
 	Sections []heading
 }
 
-// runbookText is the runbook as HTML, and runbookSections its sections. The page is part of the program, so they are made once.
+// runbookText is the runbook as HTML, and runbookSections its sections. The page is embedded, so they are made
+// once.
 var (
 	runbookText     = sync.OnceValue(func() template.HTML { return htmlOf(docs.Runbook) })
 	runbookSections = sync.OnceValue(func() []heading { return headingsOf(docs.Runbook) })
@@ -26,7 +27,7 @@ func (c *Console) runbook(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// runbookLink is the console's own page of a section of the runbook.
+// runbookLink returns the console's own page of a section of the runbook.
 func runbookLink(section string) string {
 	return strings.Replace(section, "docs/runbook.md", "/runbook", 1)
 }

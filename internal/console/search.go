@@ -12,17 +12,18 @@ type searchView struct {
 	base
 	desk.JobHits
 	Prefix string
-	More   string // address that goes on; empty where all was looked at, or for a search of payloads
-	// Searched says that something was searched for.
+	More   string // address to continue; empty if everything was searched, or for a search of payloads
+	// Searched says that there was a search.
 	Searched bool
-	// Posted is what a search of payloads was for.
+	// Posted is the search of payloads.
 	Posted postedSearch
 }
 
-// postedSearch is a search of payloads as it was typed. It is sent in a form: what stands in payloads has no place in an address.
+// postedSearch is a search of payloads as typed. It is sent in a form, because payload values must not be in
+// addresses.
 type postedSearch struct{ Prefix, Field, Value, Gateway string }
 
-// search shows the jobs whose ids begin in some way.
+// search shows the jobs whose ids begin with a prefix.
 func (c *Console) search(w http.ResponseWriter, r *http.Request, prefix string) error {
 	v := &searchView{base: base{Title: "Jobs " + prefix + "*"}, Prefix: prefix, Searched: true}
 	var err error
@@ -36,7 +37,7 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request, prefix string) 
 	return nil
 }
 
-// searchForm asks what to search payloads for.
+// searchForm shows the form for a search of payloads.
 func (c *Console) searchForm(w http.ResponseWriter, r *http.Request) error {
 	c.show(w, r, http.StatusOK, "search.html", &searchView{base: base{Title: "Search"}})
 	return nil
@@ -73,7 +74,7 @@ func (c *Console) searchPayloads(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// prefixOf returns the beginning of an id that is asked for with a star behind it.
+// prefixOf returns the prefix of an id typed with a trailing star.
 func prefixOf(id string) (prefix string, is bool) {
 	prefix, is = strings.CutSuffix(id, "*")
 	return prefix, is && prefix != ""
