@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading is what the system's clocks said when they were read last: a dozen questions come for each call, and two system calls for each would be a tenth of a
-// dispatcher's work.
+// reading is a cached reading of the system's clocks: each call needs a dozen readings, and two system calls
+// for each would take a tenth of a dispatcher's time.
 type reading struct {
 	at     time.Time // just before, by the wall and the monotonic clock
 	asleep time.Duration
@@ -17,23 +17,24 @@ type reading struct {
 var last atomic.Pointer[reading]
 
 const (
-	readAgain = 10 * time.Millisecond // a reading holds for so long by the monotonic clock,
-	apart     = time.Millisecond      // and while the wall clock has gone by as much as that: it goes on in a suspended machine
+	readAgain = 10 * time.Millisecond // a reading is valid for this long by the monotonic clock,
+	apart     = time.Millisecond      // and while the wall clock has advanced by about as much: it goes on in a suspended machine
 )
 
 func (r *reading) holds(now time.Time) bool {
 	return holds(now.Sub(r.at), now.Round(0).Sub(r.at.Round(0)))
 }
 
-// holds says whether a reading holds that was made so long ago by the monotonic clock, and by the wall clock.
+// holds reports whether a reading of that age, by the monotonic and by the wall clock, is still valid.
 func holds(awake, whole time.Duration) bool {
 	return awake >= 0 && awake < readAgain && (whole-awake).Abs() < apart
 }
 
-// Asleep returns how long this machine has been suspended since it was started, at the least: time that is missing from the monotonic
-// reading of time.Now. It may be too little by as long as the process stood still while it asked, or by a millisecond. Zero where the system does not say.
+// Asleep returns how long this machine has been suspended since it was started, at the least: that time is
+// missing from the monotonic reading of time.Now. It may be too small by as long as the process was stopped
+// during the reading, or by a millisecond. Zero if the system does not say.
 func Asleep() time.Duration {
-	now := time.Now() // before the clocks are read: a machine that is suspended in between is seen the next time
+	now := time.Now() // before the clocks are read: a suspension in between is seen the next time
 	before := last.Load()
 	if before != nil && before.holds(now) {
 		return before.asleep

@@ -4,5 +4,5 @@ package clock
 
 import "time"
 
-// Asleep returns zero: how long this machine has been suspended is known on Linux alone.
+// Asleep returns zero: the time is known only on Linux.
 func Asleep() time.Duration { return 0 }

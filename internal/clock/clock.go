@@ -1,4 +1,4 @@
-// Package clock lets a test decide what time it is.
+// Package clock lets tests control the time.
 package clock
 
 import (
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Clock tells the time and waits. Real is the machine's; tests bring one of their own.
+// Clock tells the time and waits. Real is the machine's; tests have their own.
 type Clock interface {
-	// Now returns the present moment, with its monotonic reading.
+	// Now returns the current time, with its monotonic reading.
 	Now() time.Time
 	// After returns a channel that receives once d has passed. Zero or less fires at once.
 	After(d time.Duration) <-chan time.Time

@@ -1,6 +1,7 @@
-// Package counts has the counters of gateways as Prometheus reads them. A process may serve thousands of gateways with dozens of counters each, all there
-// at zero from the start, since a rate has no first value. As prometheus.CounterVec keeps them they are most of what the garbage collector reads: each is
-// half a kilobyte in half a dozen pieces. Here a gateway's counters of one name are one piece, and become metrics at each scrape.
+// Package counts has per-gateway counters for Prometheus. A process may serve thousands of gateways with dozens
+// of counters each, which all start at zero, because a rate needs a first value. In a prometheus.CounterVec
+// they would be most of what the garbage collector scans: each is half a kilobyte in half a dozen objects. Here
+// a gateway's counters of one name are a single object, and become metrics at each scrape.
 package counts
 
 import (
@@ -12,34 +13,35 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Counter counts. Safe for concurrent use.
+// Counter is a counter. It is safe for concurrent use.
 type Counter struct{ n atomic.Uint64 }
 
 // Inc adds one.
 func (c *Counter) Inc() { c.n.Add(1) }
 
-// Add adds n, which is not negative.
+// Add adds n, which must not be negative.
 func (c *Counter) Add(n int64) { c.n.Add(uint64(max(n, 0))) }
 
-// Value is what was counted.
+// Value returns the count.
 func (c *Counter) Value() uint64 { return c.n.Load() }
 
-// Vec is the counters of one name, by gateway and, where it has one, a label whose values are known. Safe for concurrent use.
+// Vec is the counters of one name, by gateway and, optionally, by a label with known values. It is safe for
+// concurrent use.
 type Vec struct {
 	desc   *prometheus.Desc
-	values []string         // of the label; one, empty, where there is none
+	values []string         // of the label; a single empty one if there is none
 	labels []*dto.LabelPair // of each value
 
 	mu  sync.Mutex
 	all map[string][]Counter // by gateway, in the order of values
 }
 
-// New returns counters by gateway, and registers them. A nil registerer keeps them to themselves.
+// New returns counters by gateway, and registers them. With a nil registerer they are not registered.
 func New(reg prometheus.Registerer, name, help string) *Vec {
 	return register(reg, &Vec{desc: prometheus.NewDesc(name, help, []string{"gateway"}, nil), values: []string{""}})
 }
 
-// NewBy returns counters by gateway and a label that has these values and no others, and registers them.
+// NewBy returns counters by gateway and a label with exactly these values, and registers them.
 func NewBy(reg prometheus.Registerer, name, help, label string, values []string) *Vec {
 	v := &Vec{desc: prometheus.NewDesc(name, help, []string{"gateway", label}, nil), values: values}
 	for _, value := range values {
@@ -56,10 +58,10 @@ func register(reg prometheus.Registerer, v *Vec) *Vec {
 	return v
 }
 
-// Of returns the counter of a gateway. All of the gateway's are there from then on, at zero.
+// Of returns the counter of a gateway. All counters of the gateway exist from then on, at zero.
 func (v *Vec) Of(gateway string) *Counter { return &v.of(gateway)[0] }
 
-// By returns the counter of a gateway and a value of the label; nil if it has no such value.
+// By returns the counter of a gateway and a label value; nil for an unknown value.
 func (v *Vec) By(gateway, value string) *Counter {
 	i := slices.Index(v.values, value)
 	if i < 0 {
@@ -79,7 +81,7 @@ func (v *Vec) of(gateway string) []Counter {
 	return own
 }
 
-// Forget takes the counters of a gateway away. Those that somebody has still are shown no more.
+// Forget removes the counters of a gateway. Counters still in use are no longer exported.
 func (v *Vec) Forget(gateway string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

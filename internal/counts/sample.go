@@ -8,13 +8,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Labels are those of a sample, in the order of their names. Samples may share them.
+// Labels are the labels of a sample, sorted by name. Samples may share them.
 type Labels []*dto.LabelPair
 
 // Label returns a label.
 func Label(name, value string) *dto.LabelPair { return &dto.LabelPair{Name: &name, Value: &value} }
 
-// Gateway returns the labels of what is known of a gateway.
+// Gateway returns the labels of a gateway's metrics.
 func Gateway(name string) Labels { return Labels{Label("gateway", name)} }
 
 // With returns labels with one more.
@@ -23,13 +23,13 @@ func (l Labels) With(more *dto.LabelPair) Labels {
 	return slices.Insert(l[:len(l):len(l)], i, more)
 }
 
-// Sample is a metric as it is at a scrape. It is a fifth of what prometheus.MustNewConstMetric returns where labels are shared: of thousands of gateways there are
-// hundreds of thousands at once.
+// Sample is a metric at the time of a scrape. With shared labels it takes a fifth of the memory of
+// prometheus.MustNewConstMetric, which matters with hundreds of thousands of samples for thousands of gateways.
 type Sample struct {
 	Of     *prometheus.Desc // with these labels
 	Labels Labels
 	Value  float64
-	Counts bool // it is a counter; else a gauge
+	Counts bool // a counter; otherwise a gauge
 }
 
 // Desc implements prometheus.Metric.

@@ -1,5 +1,5 @@
-// Package handoff takes outcomes from the feeds of gateways to where a reader keeps them, and acknowledges them when they are there. Whatever is killed, it goes on from the
-// cursor that is kept with them.
+// Package handoff copies outcomes from the feeds of gateways to a reader's own store, and acknowledges them
+// once they are there. After a crash it continues from the cursor stored with them.
 package handoff
 
 import (
@@ -12,76 +12,81 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Source is the outcome feed of one gateway. Cursors are as the feed writes them; an empty one is before the first outcome.
+// Source is the outcome feed of one gateway. Cursors are as the feed writes them; an empty one precedes the
+// first outcome.
 type Source interface {
-	// Read returns up to so many outcomes behind a cursor; none where there is no news.
+	// Read returns up to limit outcomes after a cursor; none if there are none yet.
 	Read(ctx context.Context, after string, limit int) ([]feed.Outcome, error)
-	// Wait returns when there is news behind a cursor, and at the latest after a while.
+	// Wait returns when there is an outcome after a cursor, or when within has passed.
 	Wait(ctx context.Context, after string, within time.Duration) error
 	// Acked returns the cursor up to which a reader has acknowledged.
 	Acked(ctx context.Context, reader string) (string, error)
-	// Ack notes that a reader has all up to a cursor.
+	// Ack records that a reader has processed everything up to a cursor.
 	Ack(ctx context.Context, reader, upto string) (feed.Acked, error)
 }
 
-// Sink is where the outcomes go.
+// Sink is the destination of outcomes.
 type Sink interface {
-	// Begin returns the cursor up to which it has the outcomes of a gateway, of which the reader has acknowledged those up to acked. kept is the oldest that the feed has; empty: none.
+	// Begin returns the cursor up to which it has a gateway's outcomes; the reader has acknowledged those up to
+	// acked. kept is the oldest outcome in the feed; empty: none.
 	Begin(ctx context.Context, gateway, acked, kept string) (after string, err error)
-	// Put takes outcomes behind a cursor. It returns the cursor up to which it has them then, also with an error, and how many this call has put. The cursor may be another one
-	// than the last of the page: the next ones are read behind it. When ctx ends it ends what it has begun.
+	// Put stores outcomes that follow a cursor. It returns the cursor up to which it then has them, even with
+	// an error, and how many this call has stored. The cursor may differ from the last one of the page: the
+	// caller continues after it. When ctx ends, Put completes what it has begun.
 	Put(ctx context.Context, gateway, after string, page []feed.Outcome) (upto string, put int, err error)
 }
 
-// Config says what is copied, and how.
+// Config says what to copy, and how.
 type Config struct {
 	Reader string
 	Sink   Sink
-	// Page is how many outcomes are put at a time.
+	// Page is how many outcomes are stored at once.
 	Page int
-	// Once says that it ends when there is nothing left to copy. Else it goes on until its context ends.
+	// Once stops the copier when nothing is left to copy. Otherwise it runs until its context ends.
 	Once bool
-	// Patience is how long Redis or the sink may be away, with Once. Else they may be for any time.
+	// Patience is how long Redis or the sink may be unreachable, with Once. Otherwise there is no bound.
 	Patience time.Duration
-	// Say hears, for a person, of what goes on.
+	// Say prints messages for a person.
 	Say func(format string, args ...any)
 }
 
-// Lane is the feed of one gateway, and how far it is copied.
+// Lane is the feed of one gateway, with its progress.
 type Lane struct {
 	Gateway string
 	Source  Source
-	Copied  int64  // outcomes that this run has put
-	Cursor  string // up to which they are there
+	Copied  int64  // outcomes stored by this run
+	Cursor  string // up to which outcomes are stored
 
 	begun bool
-	acked string // what was last acknowledged
-	known string // how far the reader had acknowledged when that was last seen, whoever did
+	acked string // last acknowledged by this copier
+	known string // what the reader had acknowledged when last seen, by any program
 
 	err   error         // why it is not copied now; nil: it is
-	since time.Time     // something is away since then; zero: nothing is, and with err a person is needed
-	pause time.Duration // before the next try, which is at next
+	since time.Time     // since when something is unreachable; zero with err set: an operator is needed
+	pause time.Duration // before the next try, at next
 	next  time.Time
 }
 
 const (
 	waitForNews = 200 * time.Millisecond
 	ackWithin   = 10 * time.Second
-	firstPause  = 200 * time.Millisecond // after a try at which something was away; each further one is twice as long
+	firstPause  = 200 * time.Millisecond // after a failed try; doubles with each further one
 	mostPause   = 10 * time.Second
 )
 
-// Copier copies outcomes. Not safe for concurrent use.
+// Copier copies outcomes. It is not safe for concurrent use.
 type Copier struct {
 	cfg   Config
 	lanes []*Lane
 }
 
-// New returns a copier of some feeds.
+// New returns a Copier for some feeds.
 func New(cfg Config, lanes []*Lane) *Copier { return &Copier{cfg, lanes} }
 
-// Run copies until there is nothing left, or its context ends: then it ends the page that is under way, and returns the context's error. An error with the code unavailable says that something was away for
-// longer than Patience. Others need a person: the other feeds are copied to their end first. Nothing is lost by any of them: Run goes on where it was.
+// Run copies until nothing is left, or its context ends: then it completes the current page and returns the
+// context's error. An error with code unavailable says that something was unreachable for longer than Patience.
+// Other errors need an operator; the other feeds are copied to their end first. No error loses anything: Run
+// continues where it was.
 func (c *Copier) Run(ctx context.Context) error {
 	waiting := false
 	for ctx.Err() == nil {
@@ -108,7 +113,7 @@ func (c *Copier) Run(ctx context.Context) error {
 		case c.cfg.Once:
 			return nil
 		default:
-			if err := c.lanes[0].Source.Wait(ctx, c.lanes[0].Cursor, waitForNews); ctx.Err() == nil { // the others have so long
+			if err := c.lanes[0].Source.Wait(ctx, c.lanes[0].Cursor, waitForNews); ctx.Err() == nil { // the others have as long
 				c.lanes[0].met(err)
 			}
 		}
@@ -116,7 +121,7 @@ func (c *Copier) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// away is the lane that has been away for longest; nil if none is.
+// away returns the lane that has been failing longest; nil if none is.
 func (c *Copier) away() (away *Lane) {
 	for _, l := range c.lanes {
 		if !l.since.IsZero() && (away == nil || l.since.Before(away.since)) {
@@ -126,7 +131,7 @@ func (c *Copier) away() (away *Lane) {
 	return away
 }
 
-// refused is why feeds can't be copied until a person has acted; nil if there is none.
+// refused returns why feeds can't be copied until an operator acts; nil if there is no such feed.
 func (c *Copier) refused() (all error) {
 	for _, l := range c.lanes {
 		if l.err != nil && l.since.IsZero() {
@@ -136,7 +141,7 @@ func (c *Copier) refused() (all error) {
 	return all
 }
 
-// dueIn is when a lane that is away is due, at the latest when one that is not may have news.
+// dueIn returns when a failing lane is due, at the latest when another one may have outcomes.
 func (c *Copier) dueIn() time.Duration {
 	in := mostPause
 	for _, l := range c.lanes {
@@ -149,7 +154,7 @@ func (c *Copier) dueIn() time.Duration {
 	return in
 }
 
-// met notes what has become of a try. One at which something was away comes again after a while.
+// met records the result of a try. A failed one is repeated after a while.
 func (l *Lane) met(err error) {
 	switch err = redisdb.Coded(err); {
 	case err == nil || job.CodeOf(err) != job.CodeUnavailable:
@@ -162,7 +167,7 @@ func (l *Lane) met(err error) {
 	l.next = time.Now().Add(l.pause)
 }
 
-// rest waits for a while, or until the context ends.
+// rest waits for d, or until the context ends.
 func rest(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -172,7 +177,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// round copies a page of each feed that is due, and says whether there was anything to copy. What stops one stops no other.
+// round copies a page of each feed that is due, and reports whether there was anything to copy. A failing feed
+// does not stop the others.
 func (c *Copier) round(ctx context.Context) (moved bool) {
 	for _, l := range c.lanes {
 		if ctx.Err() != nil {
@@ -184,9 +190,9 @@ func (c *Copier) round(ctx context.Context) (moved bool) {
 		copied := l.Copied
 		n, err := c.page(ctx, l)
 		if err != nil && ctx.Err() != nil {
-			return moved // that is how it ends
+			return moved // the normal way to stop
 		}
-		if l.Copied > copied { // it takes some: it is not away for longer
+		if l.Copied > copied { // it stored some: it is not unreachable any more
 			l.since, l.pause = time.Time{}, 0
 		}
 		if l.met(err); l.err != nil && l.since.IsZero() && len(c.lanes) > 1 {
@@ -197,7 +203,7 @@ func (c *Copier) round(ctx context.Context) (moved bool) {
 	return moved
 }
 
-// page copies a page of one feed, and says how many outcomes there were to copy.
+// page copies a page of one feed, and returns how many outcomes there were to copy.
 func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
 	if err := c.begin(ctx, l); err != nil {
 		return 0, err
@@ -214,7 +220,8 @@ func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
 		var put int
 		l.Cursor, put, err = c.cfg.Sink.Put(ctx, l.Gateway, l.Cursor, page)
 		l.Copied += int64(put)
-		// The sink is elsewhere: ahead, by another copier, or behind, since it was restored. Begin tells which, and what is lost.
+		// The sink's position differs: it is ahead, because of another copier, or behind, because it was
+		// restored. Begin finds out which, and what is lost.
 		l.begun = err != nil || put > 0
 	}
 	if !l.begun {
@@ -223,7 +230,8 @@ func (c *Copier) page(ctx context.Context, l *Lane) (n int, err error) {
 	return len(page), errors.Join(err, c.ack(context.WithoutCancel(ctx), l))
 }
 
-// overtaken says whether another program has acknowledged for the reader what this one had not read by then: the feed may have let go of it. Copied to the same place, Begin finds it there.
+// overtaken reports whether another program has acknowledged for the reader what this one had not read by then:
+// the feed may have dropped it. If it was copied to the same place, Begin finds it there.
 func (c *Copier) overtaken(ctx context.Context, l *Lane) (bool, error) {
 	acked, err := l.Source.Acked(ctx, c.cfg.Reader)
 	if err != nil {
@@ -235,7 +243,7 @@ func (c *Copier) overtaken(ctx context.Context, l *Lane) (bool, error) {
 	return now.Compare(known) > 0 && now.Compare(at) > 0, errors.Join(err, errKnown, errAt)
 }
 
-// begin asks the sink how far it is: at first, and when it was not where it had been left.
+// begin asks the sink for its position: at the start, and when it was not where it was left.
 func (c *Copier) begin(ctx context.Context, l *Lane) error {
 	if l.begun {
 		return nil
@@ -263,7 +271,7 @@ func (c *Copier) begin(ctx context.Context, l *Lane) error {
 	return nil
 }
 
-// ack acknowledges what the sink has. An answer that is lost does no harm: it is acknowledged again with the next page.
+// ack acknowledges what the sink has. A lost reply does no harm, because the next page acknowledges it again.
 func (c *Copier) ack(ctx context.Context, l *Lane) error {
 	if l.Cursor == "" || l.Cursor == l.acked {
 		return nil

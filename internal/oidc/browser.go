@@ -17,10 +17,10 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// LoginFor is how long somebody may take to log in with the provider.
+// LoginFor is how long a login with the provider may take.
 const LoginFor = 10 * time.Minute
 
-// begun is what a browser keeps, sealed, while it is at the provider.
+// begun is what a browser stores, sealed, while it is at the provider.
 type begun struct {
 	State    string    `json:"state"`
 	Nonce    string    `json:"nonce"`
@@ -29,10 +29,11 @@ type begun struct {
 	Ends     time.Time `json:"ends"`
 }
 
-// sealedBegun is what it is sealed for.
+// sealedBegun is the purpose for which it is sealed.
 const sealedBegun = "a login that was begun"
 
-// Begin returns where to send a browser to, and what it has to keep until it comes back to the page next. The error is an *Error.
+// Begin returns where to send a browser, and what it must store until it returns, on its way to the page next.
+// The error is an *Error.
 func (p *Provider) Begin(ctx context.Context, next string) (to, kept string, err error) {
 	if p.key == nil {
 		return "", "", wrong("no browser can log in with the OpenID provider here", "set oidc.client_secret and oidc.redirect", nil)
@@ -46,10 +47,11 @@ func (p *Provider) Begin(ctx context.Context, next string) (to, kept string, err
 	return to, p.seal(sealedBegun, marshal(b)), nil
 }
 
-// errorCode is what RFC 6749 lets an error be named.
+// errorCode matches an error code of RFC 6749.
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// Finish takes a browser in that comes back from the provider, with the query of its request and what it kept. It returns the page that it was on its way to. The error is an *Error.
+// Finish logs in a browser that returns from the provider, with the query of its request and what it stored. It
+// returns the page to which it was going. The error is an *Error.
 func (p *Provider) Finish(ctx context.Context, query url.Values, kept string) (l Login, next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*within)
 	defer cancel()
@@ -82,7 +84,7 @@ func wrong(message, hint string, err error) *Error {
 	return &Error{Kind: Wrong, Message: message, Hint: hint, Err: err}
 }
 
-// exchange gets the id token for a code.
+// exchange exchanges a code for the id token.
 func (p *Provider) exchange(ctx context.Context, code, verifier string) (string, error) {
 	f, err := p.state(ctx)
 	if err != nil {
@@ -106,7 +108,7 @@ func (p *Provider) exchange(ctx context.Context, code, verifier string) (string,
 	return token, nil
 }
 
-// cleaned keeps what an answer says out of the log, which the library's errors cite.
+// cleaned keeps answers, which the library's errors quote, out of the log.
 func cleaned(err error) error {
 	if said, is := errors.AsType[*oauth2.RetrieveError](err); is {
 		return errors.New("it answered " + said.Response.Status)
@@ -142,12 +144,13 @@ func (p *Provider) ofBrowser(ctx context.Context, token, nonce string) (l Login,
 	return l, err
 }
 
-// Seal returns the text that stands for a login in the session of a browser. Only who has the client's secret can make one, and each is for one session.
+// Seal returns the text for a login in a browser's session. It can be made only with the client's secret, and
+// is bound to one session.
 func (p *Provider) Seal(session string, l Login) string {
 	return p.seal("the session "+session, marshal(l))
 }
 
-// Open returns the login of a session's text, and whether it is one.
+// Open returns the login in a session's text, and whether the text is valid.
 func (p *Provider) Open(session, text string) (l Login, is bool) {
 	plain, is := p.open("the session "+session, text)
 	return l, is && json.Unmarshal(plain, &l) == nil
@@ -156,9 +159,9 @@ func (p *Provider) Open(session, text string) (l Login, is bool) {
 func (p *Provider) gcm() cipher.AEAD {
 	block, err := aes.NewCipher(p.key)
 	if err != nil {
-		return nil // there is no key
+		return nil // without a key
 	}
-	sealer, _ := cipher.NewGCMWithRandomNonce(block) // of AES it has no error
+	sealer, _ := cipher.NewGCMWithRandomNonce(block) // it never fails for AES
 	return sealer
 }
 

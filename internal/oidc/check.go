@@ -10,12 +10,12 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 )
 
-// LooksLike says whether a text has the form of a token that a provider signs.
+// LooksLike reports whether a text has the form of a provider's signed token.
 func LooksLike(token string) bool {
 	return strings.Count(token, ".") == 2 && strings.HasPrefix(token, "ey")
 }
 
-// Check returns the login that a token of the provider stands for, an id token or an access token. The error is an *Error.
+// Check returns the login of a provider's token, an id token or an access token. The error is an *Error.
 func (p *Provider) Check(ctx context.Context, token string) (Login, error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -26,14 +26,14 @@ func (p *Provider) Check(ctx context.Context, token string) (Login, error) {
 	return p.login(got)
 }
 
-// verify checks who made a token, for whom, and whether it lives.
+// verify checks issuer, audience and expiry of a token.
 func (p *Provider) verify(ctx context.Context, token string, audiences ...string) (*oidc.IDToken, error) {
 	f, err := p.state(ctx)
 	if err != nil {
 		return nil, err
 	}
 	keys := &keys{of: f}
-	got, err := oidc.NewVerifier(p.cfg.Issuer, keys, &oidc.Config{SkipClientIDCheck: true, // it is checked below, for several
+	got, err := oidc.NewVerifier(p.cfg.Issuer, keys, &oidc.Config{SkipClientIDCheck: true, // checked below, for several audiences
 		SupportedSigningAlgs: algorithms, Now: func() time.Time { return p.now().Add(-skew) }}).Verify(ctx, token)
 	if keys.away != nil {
 		return nil, p.away(keys.away)
@@ -53,13 +53,14 @@ func (p *Provider) verify(ctx context.Context, token string, audiences ...string
 	return got, nil
 }
 
-// keys are the provider's, and remember whether they could be read.
+// keys are the provider's keys; it remembers whether they could be read.
 type keys struct {
 	of   *found
 	away error
 }
 
-// unread is how the library says that it could not read the keys; it has no type for it, and a test holds this.
+// unread is part of the library's error if it could not read the keys. It has no type for that; a test guards
+// the text.
 const unread = "fetching keys"
 
 // VerifySignature implements oidc.KeySet.

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// Device logs the command line in: the person does so in a browser, on whatever device (RFC 8628).
+// Device logs in the command line: the person logs in with a browser, on any device (RFC 8628).
 type Device struct {
-	// Issuer is the provider's address, ClientID what it knows the command line by, and Scopes what is asked for.
+	// Issuer is the provider's address, ClientID the command line's client id, and Scopes the requested scopes.
 	Issuer, ClientID string
 	Scopes           []string
 }
@@ -23,18 +23,19 @@ type Device struct {
 // Saved is a login of the command line.
 type Saved struct {
 	Device
-	// Token is the id token, and Refresh what gets the next one; empty: nothing does.
+	// Token is the id token, and Refresh the token to renew it; empty: it can't be renewed.
 	Token   string
 	Refresh string
-	// Ends is when Token ends.
+	// Ends is when Token expires.
 	Ends time.Time
 }
 
-// Asked is what a person is asked to do.
+// Asked is what a person has to do.
 type Asked struct {
-	// At is the address to open, where Code is typed in. Whole has the code in it; empty: the provider has none such.
+	// At is the address to open, and Code the code to enter there. Whole includes the code; empty: the provider
+	// has no such address.
 	At, Code, Whole string
-	// Ends is when it is too late.
+	// Ends is the deadline.
 	Ends time.Time
 
 	device Device
@@ -44,15 +45,15 @@ type Asked struct {
 	client *http.Client
 }
 
-// offline is the scope that has a provider give what gets the next token.
+// offline is the scope that makes a provider issue refresh tokens.
 const offline = "offline_access"
 
-// client is what a device asks a provider with.
+// client returns the HTTP client for requests to a provider.
 func (d Device) client() *http.Client {
 	return &http.Client{Timeout: 2 * within, CheckRedirect: stay}
 }
 
-// reach returns the provider's client, and what checks its id tokens.
+// reach returns the provider's OAuth 2 client, its description, and a function that checks its id tokens.
 func (d Device) reach(ctx context.Context) (*oauth2.Config, description, func(context.Context, string) (*oidc.IDToken, error), error) {
 	ctx = oidc.ClientContext(ctx, d.client())
 	provider, err := oidc.NewProvider(ctx, d.Issuer)
@@ -75,7 +76,7 @@ func (d Device) away(err error) *Error {
 	return &Error{Kind: Away, Message: "the OpenID provider " + d.Issuer + " can't be asked", Hint: "can this machine reach it?", Err: cleanedOf(err)}
 }
 
-// cleanedOf keeps addresses with a query out of an error.
+// cleanedOf removes addresses with a query from an error.
 func cleanedOf(err error) error {
 	if e, is := errors.AsType[*url.Error](err); is {
 		return e.Err
@@ -83,7 +84,7 @@ func cleanedOf(err error) error {
 	return err
 }
 
-// Begin asks the provider for what the person has to do. The error is an *Error.
+// Begin asks the provider what the person has to do. The error is an *Error.
 func (d Device) Begin(ctx context.Context) (*Asked, error) {
 	c, said, check, err := d.reach(ctx)
 	if err != nil {
@@ -100,7 +101,8 @@ func (d Device) Begin(ctx context.Context) (*Asked, error) {
 	return &Asked{At: got.VerificationURI, Code: got.UserCode, Whole: got.VerificationURIComplete, Ends: got.Expiry, device: d, config: c, got: got, check: check, client: client}, nil
 }
 
-// Wait waits until the person has logged in, or said no, or it is too late. The error is an *Error, or that of ctx.
+// Wait waits until the person has logged in or declined, or the deadline has passed. The error is an *Error, or
+// that of ctx.
 func (a *Asked) Wait(ctx context.Context) (Saved, error) {
 	if !a.Ends.IsZero() {
 		var cancel context.CancelFunc
@@ -122,7 +124,7 @@ func (a *Asked) Wait(ctx context.Context) (Saved, error) {
 
 var errLate = errors.New("too late")
 
-// saved is the login that an answer of the token endpoint is.
+// saved returns the login in an answer of the token endpoint.
 func (d Device) saved(ctx context.Context, got *oauth2.Token, check func(context.Context, string) (*oidc.IDToken, error)) (Saved, error) {
 	token, _ := got.Extra("id_token").(string)
 	if token == "" {
@@ -135,7 +137,7 @@ func (d Device) saved(ctx context.Context, got *oauth2.Token, check func(context
 	return Saved{Device: d, Token: token, Refresh: got.RefreshToken, Ends: is.Expiry}, nil
 }
 
-// refused is the error of an answer that says no, without its text.
+// refused returns the error for a refusal, without the answer's text.
 func (d Device) refused(err error) *Error {
 	said, is := errors.AsType[*oauth2.RetrieveError](err)
 	if !is {
@@ -156,7 +158,8 @@ func (d Device) refused(err error) *Error {
 	return wrong("the OpenID provider says no: "+reason, "may its client "+d.ClientID+" use the device flow, without a secret?", nil)
 }
 
-// Again returns the login with another token. Its error is an *Error; of the kind Wrong, the person has to log in again.
+// Again returns the login with a renewed token. Its error is an *Error; with kind Wrong, the person has to log
+// in again.
 func (s Saved) Again(ctx context.Context) (Saved, error) {
 	if s.Refresh == "" {
 		return s, wrong("the login has ended", "log in again: dispatcher login", nil)
@@ -172,7 +175,7 @@ func (s Saved) Again(ctx context.Context) (Saved, error) {
 	return s.saved(ctx, got, check)
 }
 
-// Revoke has the provider forget what gets the next token.
+// Revoke revokes the refresh token.
 func (s Saved) Revoke(ctx context.Context) error {
 	if s.Refresh == "" {
 		return nil

@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// lockedFor is how long another command may have the logins to itself: it may be asking the provider, twice.
+	// lockedFor is how long another command may hold the lock: it may ask the provider twice.
 	lockedFor = 30 * time.Second
-	// lockAgain is how long it is from one try to have them to the next.
+	// lockAgain is the pause between two tries to get the lock.
 	lockAgain = 20 * time.Millisecond
 )
 
-// Kept are the logins of a person's command line, by the dispatchers' addresses, in one file that only that person can read.
+// Kept are a user's command-line logins, by dispatcher address, in a file that only that user can read.
 type Kept struct{ file string }
 
-// KeptIn returns the logins that a directory of a person's settings has.
+// KeptIn returns the logins in a directory of user settings.
 func KeptIn(dir string) Kept { return Kept{filepath.Join(dir, "spillway", "logins.json")} }
 
-// File is where they are.
+// File returns the path of the file.
 func (k Kept) File() string { return k.file }
 
 // Of returns the login at a dispatcher, and whether there is one.
@@ -34,19 +34,20 @@ func (k Kept) Of(server string) (s Saved, is bool, err error) {
 	return s, is, err
 }
 
-// Keep keeps a login, in the place of an earlier one.
+// Keep stores a login, replacing an earlier one.
 func (k Kept) Keep(ctx context.Context, server string, s Saved) error {
 	return k.change(ctx, func(all map[string]Saved) { all[server] = s })
 }
 
-// Drop forgets one.
+// Drop removes a login.
 func (k Kept) Drop(ctx context.Context, server string) error {
 	return k.change(ctx, func(all map[string]Saved) { delete(all, server) })
 }
 
-// Renew returns the login at a dispatcher, after replacing it if it ends within ahead. Of several commands that do so at once, one asks the provider and the others take what it got:
-// a refresh token is good once, and some providers end the whole login when it is shown twice. unkept is why it could not be kept. Where nobody is logged in any more it is empty.
-// The error is an *Error, or that the logins can't be had.
+// Renew returns the login at a dispatcher, and renews it if it expires within ahead. Of several concurrent
+// commands, one asks the provider and the others use its result: a refresh token is valid once, and some
+// providers end the whole login if it is used twice. unkept is why the result could not be stored. If there is
+// no login, s is empty. The error is an *Error, or that the logins can't be read.
 func (k Kept) Renew(ctx context.Context, server string, ahead time.Duration) (s Saved, unkept, err error) {
 	unlock, err := k.lock(ctx)
 	if err != nil {
@@ -80,7 +81,7 @@ func (k Kept) read() (all map[string]Saved, err error) {
 	return all, nil
 }
 
-// change reads the logins, changes them and writes them, while no other command does.
+// change reads, changes and writes the logins under the lock.
 func (k Kept) change(ctx context.Context, do func(map[string]Saved)) error {
 	if err := os.MkdirAll(filepath.Dir(k.file), 0o700); err != nil {
 		return err
@@ -101,11 +102,12 @@ func (k Kept) change(ctx context.Context, do func(map[string]Saved)) error {
 	return k.write(all)
 }
 
-// lock has the logins for this command alone until it calls unlock, or ends. A directory that can't be locked, as on some network file systems, is used without.
+// lock locks the logins until unlock is called or the process ends. A directory that can't be locked, as on
+// some network file systems, is used without a lock.
 func (k Kept) lock(ctx context.Context) (unlock func(), err error) {
 	dir, err := os.Open(filepath.Dir(k.file))
 	if err != nil {
-		return func() {}, nil // what is done next says what is wrong with it
+		return func() {}, nil // the next step reports what is wrong with it
 	}
 	for until := time.Now().Add(lockedFor); held(dir); {
 		if time.Now().After(until) {
@@ -117,16 +119,17 @@ func (k Kept) lock(ctx context.Context) (unlock func(), err error) {
 			return nil, errors.Join(ctx.Err(), dir.Close())
 		}
 	}
-	return func() { _ = dir.Close() }, nil // the lock goes with it
+	return func() { _ = dir.Close() }, nil // closing it releases the lock
 }
 
-// write writes the file anew beside the old one, so that it is never half written nor readable for others.
+// write writes a new file and renames it over the old one, so that it is never incomplete or readable for
+// others.
 func (k Kept) write(all map[string]Saved) error {
 	to, err := os.CreateTemp(filepath.Dir(k.file), ".logins-*") // 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(to.Name()) // it is gone if all went well
+	defer os.Remove(to.Name()) // fails if all went well
 	_, err = to.Write(marshal(all))
 	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return err

@@ -4,5 +4,5 @@ package oidc
 
 import "os"
 
-// held says that nobody else has a directory: there are no locks here.
+// held reports whether another process has a directory's lock: there are no locks on this system.
 func held(*os.File) bool { return false }

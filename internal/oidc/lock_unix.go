@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// held says that another process has a directory's lock. If not, this one has it until the directory is closed.
+// held reports whether another process has a directory's lock. If not, this process gets it until the directory
+// is closed.
 func held(dir *os.File) bool {
 	return errors.Is(syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }

@@ -14,12 +14,12 @@ import (
 	"spillway/internal/roles"
 )
 
-// Login is who has logged in, as the provider says.
+// Login is a logged-in user, according to the provider.
 type Login struct {
 	Name string `json:"name"`
-	// Has is what of the login some rule asks for.
+	// Has is the claims of the login that rules refer to.
 	Has []Has `json:"has,omitempty"`
-	// Ends is when it ends.
+	// Ends is when it expires.
 	Ends time.Time `json:"ends"`
 }
 
@@ -32,7 +32,7 @@ type Has struct {
 // mostName bounds a name, in bytes.
 const mostName = 100
 
-// login reads what counts here from a token that was checked.
+// login extracts the login from a checked token.
 func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 	var claims map[string]any
 	if err := t.Claims(&claims); err != nil {
@@ -54,7 +54,7 @@ func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 	}
 	for _, r := range p.cfg.Rules {
 		if r.Claim == "email" && unverified {
-			continue // anybody may have typed it in
+			continue // unverified: anyone may have entered it
 		}
 		if has := (Has{r.Claim, r.Is}); slices.Contains(values(claims, r.Claim), r.Is) && !slices.Contains(l.Has, has) {
 			l.Has = append(l.Has, has)
@@ -63,12 +63,13 @@ func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 	return l, nil
 }
 
-// isName keeps out what can't be told from another name in a list: blanks, and letters of other scripts that look like ours.
+// isName refuses names that are hard to tell from others in a list: with blanks, or with similar letters of
+// other scripts.
 func isName(name string) bool {
 	return name != "" && len(name) <= mostName && !strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// values returns the texts of a claim: of its name as it is, or else of the way with dots that it may be.
+// values returns the texts of a claim, by its literal name, or else by a dotted path.
 func values(claims map[string]any, claim string) (all []string) {
 	at, is := claims[claim]
 	for inner, rest, more := claims, claim, true; !is && more; {
@@ -96,7 +97,7 @@ func values(claims map[string]any, claim string) (all []string) {
 	return all
 }
 
-// Who returns whom a login stands for. The error is an *Error of the kind Nobody, or Wrong where it has ended.
+// Who returns the identity of a login. The error is an *Error of kind Nobody, or Wrong if it has expired.
 func (p *Provider) Who(l Login) (who roles.Identity, err error) {
 	if !p.now().Add(-skew).Before(l.Ends) {
 		return who, &Error{Kind: Wrong, Message: "the login has ended", Hint: "log in again"}
@@ -110,7 +111,7 @@ func (p *Provider) Who(l Login) (who roles.Identity, err error) {
 		case first:
 			who = roles.Identity{Name: l.Name, Role: r.Role, Gateways: slices.Clone(r.Gateways), Proof: roles.ByLogin}
 		case len(who.Gateways) == 0 || len(r.Gateways) == 0:
-			who.Gateways = nil // it is for all
+			who.Gateways = nil // for all gateways
 		default:
 			who.Gateways = append(who.Gateways, r.Gateways...)
 		}
@@ -124,7 +125,7 @@ func (p *Provider) Who(l Login) (who roles.Identity, err error) {
 	return who, nil
 }
 
-// claims names those that rules ask for.
+// claims lists the claims that rules refer to.
 func (p *Provider) claims() string {
 	var all []string
 	for _, r := range p.cfg.Rules {
@@ -135,7 +136,7 @@ func (p *Provider) claims() string {
 	return cmp.Or(strings.Join(all, " or "), "claim")
 }
 
-// marshal writes what has no value that JSON can't write.
+// marshal encodes values that JSON can always represent.
 func marshal(v any) []byte {
 	text, _ := json.Marshal(v)
 	return text

@@ -1,5 +1,5 @@
-// Package oidc lets people in who have logged in with an OpenID provider: it checks the provider's tokens, says which role a login has here, leads a browser through the
-// provider's login, and has the command line log in on another device.
+// Package oidc supports logins with an OpenID provider: it checks the provider's tokens, maps logins to roles,
+// takes a browser through the provider's login, and logs in the command line by way of another device.
 package oidc
 
 import (
@@ -22,47 +22,50 @@ import (
 )
 
 const (
-	// within bounds each question to the provider.
+	// within bounds each request to the provider.
 	within = 5 * time.Second
-	// pause is how long the provider is left alone between two looks at the same document of its.
+	// pause is the shortest time between two requests for the same document of the provider.
 	pause = 5 * time.Second
-	// keysFor is how long keys count that the provider may have taken back.
+	// keysFor is how long keys are used that the provider may have revoked.
 	keysFor = time.Hour
-	// skew is how far the clocks may differ, in both directions.
+	// skew is the allowed clock difference, in both directions.
 	skew = 30 * time.Second
 )
 
-// algorithms are those of signatures that are taken: with a key pair, so that who can check one can't make one.
+// algorithms are the accepted signature algorithms: only asymmetric ones, so that a verifier can't create
+// signatures.
 var algorithms = []string{oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA}
 
-// Config says whose logins count, and for what.
+// Config says which logins are accepted, and for what.
 type Config struct {
-	// Issuer is the provider's address, as its tokens have it.
+	// Issuer is the provider's address, as in its tokens.
 	Issuer string
-	// ClientID and ClientSecret are what the provider knows the dispatcher by. Without a secret no browser can log in.
+	// ClientID and ClientSecret are the dispatcher's credentials at the provider. Without a secret browsers
+	// can't log in.
 	ClientID, ClientSecret string
-	// Redirect is the address to which the provider sends browsers back. Empty: no browser can log in.
+	// Redirect is the address to which the provider redirects browsers. Empty: browsers can't log in.
 	Redirect string
-	// DeviceClientID is what the provider knows the command line by. Empty: ClientID.
+	// DeviceClientID is the command line's client id. Empty: ClientID.
 	DeviceClientID string
-	// Audiences are further ones for whom tokens at the API may be made, beside the two clients.
+	// Audiences are further accepted audiences of tokens at the API, besides the two clients.
 	Audiences []string
-	// Scopes are asked for, beside openid.
+	// Scopes are requested in addition to openid.
 	Scopes []string
-	// Name is the claim with the name of who has logged in.
+	// Name is the claim with the user's name.
 	Name string
-	// Session is how long a browser stays logged in. Zero: as long as the provider's token lives.
+	// Session is how long a browser stays logged in. Zero: as long as the provider's token is valid.
 	Session time.Duration
-	// Rules say which role a login has. The first that fits gives the role; later ones with the same role add their gateways.
+	// Rules map logins to roles. The first match gives the role; later matches with the same role add their
+	// gateways.
 	Rules []Rule
 }
 
-// Rule gives those a role whose login says something of them.
+// Rule gives a role to logins with a claim.
 type Rule struct {
-	// Claim is what has to be Is, or has to have it among its values.
+	// Claim must be Is, or contain it among its values.
 	Claim, Is string
 	Role      roles.Role
-	// Gateways are those that exist for it. None: all.
+	// Gateways are the visible gateways. Empty: all.
 	Gateways []string
 }
 
@@ -71,19 +74,19 @@ type Kind int
 
 // The kinds.
 const (
-	Away   Kind = iota // the provider can't be asked
-	Wrong              // it is none of the provider's, or has ended
-	Nobody             // it is right, and nothing here is for it
+	Away   Kind = iota // the provider can't be reached
+	Wrong              // it is not the provider's, or has expired
+	Nobody             // it is valid, but has no role here
 )
 
-// Error is why somebody is not let in.
+// Error is why a login is rejected.
 type Error struct {
 	Kind Kind
-	// Name is who has logged in; of Nobody alone, and empty where the login does not say.
+	// Name is the user's name; only for Nobody, and empty if the login has none.
 	Name string
-	// Message and Hint are for people, and show nothing of a token.
+	// Message and Hint are for people, and reveal nothing of a token.
 	Message, Hint string
-	// Err is what the log hears. It shows nothing of a token either.
+	// Err is for the log. It reveals nothing of a token either.
 	Err error
 }
 
@@ -98,7 +101,7 @@ func (e *Error) Error() string {
 // Unwrap implements errors.Unwrap.
 func (e *Error) Unwrap() error { return e.Err }
 
-// short cuts a text that others have written into.
+// short shortens a text that others have written.
 func short(text string) string {
 	const most = 300
 	if len(text) > most {
@@ -107,49 +110,50 @@ func short(text string) string {
 	return text
 }
 
-// Provider is the OpenID provider as a dispatcher sees it. It is asked for nothing before somebody logs in. Safe for concurrent use.
+// Provider is the OpenID provider. Nothing is requested from it before someone logs in. It is safe for
+// concurrent use.
 type Provider struct {
 	cfg    Config
 	client *http.Client
-	key    []byte // seals what browsers and Redis keep, under these names; nil: no browser can log in
+	key    []byte // seals what browsers and Redis store; nil: browsers can't log in
 	now    func() time.Time
 	gets   *spaced
 
-	turn  chan struct{} // holds who reads the provider's description
+	turn  chan struct{} // held while reading the provider's description
 	found atomic.Pointer[found]
 }
 
-// found is what the provider says of itself.
+// found is the provider's description.
 type found struct {
 	provider *oidc.Provider
 	keys     oidc.KeySet
-	before   oidc.KeySet // those of an hour ago, for when the provider is away; nil: none
+	before   oidc.KeySet // the previous ones, for when the provider is unreachable; nil: none
 	at       time.Time
 }
 
-// New returns the provider. It asks it for nothing.
+// New returns a Provider. It requests nothing.
 func New(cfg Config) *Provider {
 	p := &Provider{cfg: cfg, now: time.Now, turn: make(chan struct{}, 1), gets: &spaced{next: http.DefaultTransport.(*http.Transport).Clone(), every: pause}}
 	p.client = &http.Client{Timeout: within, Transport: p.gets, CheckRedirect: stay}
 	if cfg.ClientSecret != "" && cfg.Redirect != "" {
-		p.key, _ = hkdf.Key(sha256.New, []byte(cfg.ClientSecret), nil, "spillway console\x00"+cfg.Issuer+"\x00"+cfg.ClientID+"\x00"+cfg.Name, sha256.Size) // of that length it has no error
+		p.key, _ = hkdf.Key(sha256.New, []byte(cfg.ClientSecret), nil, "spillway console\x00"+cfg.Issuer+"\x00"+cfg.ClientID+"\x00"+cfg.Name, sha256.Size) // it never fails for this length
 	}
 	return p
 }
 
-// stay follows no redirect: the client's secret goes nowhere else.
+// stay follows no redirects, so that the client's secret is sent nowhere else.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// ID is the same for providers whose logins are the same.
+// ID is equal for providers whose logins are the same.
 func (p *Provider) ID() string {
 	sum := sha256.Sum256([]byte(strings.Join([]string{p.cfg.Issuer, p.cfg.ClientID, p.cfg.DeviceClientID, strings.Join(p.cfg.Audiences, "\x01"), p.cfg.Name}, "\x00")))
 	return hex.EncodeToString(sum[:])
 }
 
-// Issuer is the provider's address.
+// Issuer returns the provider's address.
 func (p *Provider) Issuer() string { return p.cfg.Issuer }
 
-// Device is the client of the command line, and the scopes that it asks for.
+// Device returns the command line's client, and its scopes.
 func (p *Provider) Device() (client string, scopes []string) {
 	if p.cfg.DeviceClientID != "" {
 		return p.cfg.DeviceClientID, p.scopes()
@@ -159,16 +163,17 @@ func (p *Provider) Device() (client string, scopes []string) {
 
 func (p *Provider) scopes() []string { return append([]string{oidc.ScopeOpenID}, p.cfg.Scopes...) }
 
-// Browsers says whether browsers can log in.
+// Browsers reports whether browsers can log in.
 func (p *Provider) Browsers() bool { return p.key != nil }
 
-// Reach asks the provider to describe itself, unless it has. The error is an *Error of the kind Away.
+// Reach reads the provider's description, unless it has been read. The error is an *Error of kind Away.
 func (p *Provider) Reach(ctx context.Context) error {
 	_, err := p.state(ctx)
 	return err
 }
 
-// state returns what the provider says of itself. What is older than an hour is read again in the background, so that a provider that is away holds up nobody.
+// state returns the provider's description. One older than an hour is read again in the background, so that an
+// unreachable provider delays nobody.
 func (p *Provider) state(ctx context.Context) (*found, error) {
 	f := p.found.Load()
 	switch {
@@ -179,7 +184,7 @@ func (p *Provider) state(ctx context.Context) (*found, error) {
 		case p.turn <- struct{}{}:
 			go func() {
 				defer func() { <-p.turn }()
-				_, _ = p.discover(context.WithoutCancel(ctx)) // it goes on with the old one
+				_, _ = p.discover(context.WithoutCancel(ctx)) // on failure the old one stays
 			}()
 		default:
 		}
@@ -197,7 +202,7 @@ func (p *Provider) state(ctx context.Context) (*found, error) {
 	return p.discover(ctx)
 }
 
-// discover reads the provider's description. The caller has the turn.
+// discover reads the provider's description. The caller holds turn.
 func (p *Provider) discover(ctx context.Context) (*found, error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.cfg.Issuer)
 	if err != nil {
@@ -215,7 +220,7 @@ func (p *Provider) discover(ctx context.Context) (*found, error) {
 	return f, nil
 }
 
-// description is what a provider says of itself, beside what the library reads.
+// description is the part of a provider's description that the library does not read.
 type description struct {
 	Keys   string   `json:"jwks_uri"`
 	Login  string   `json:"authorization_endpoint"`
@@ -241,18 +246,18 @@ func described(provider *oidc.Provider, issuer string) (d description, err error
 	return d, nil
 }
 
-// away is the error of a provider that can't be asked.
+// away returns the error for an unreachable provider.
 func (p *Provider) away(err error) *Error {
 	return &Error{Kind: Away, Message: "the OpenID provider " + p.cfg.Issuer + " can't be asked, so logins with it can't be taken now",
 		Hint: "try again soon; tokens of the configuration go on", Err: err}
 }
 
-// oauth2 is the library's form of a client.
+// oauth2 returns the library's form of the client.
 func (p *Provider) oauth2(f *found) *oauth2.Config {
 	return &oauth2.Config{ClientID: p.cfg.ClientID, ClientSecret: p.cfg.ClientSecret, RedirectURL: p.cfg.Redirect, Endpoint: f.provider.Endpoint(), Scopes: p.scopes()}
 }
 
-// spaced keeps callers with made-up tokens from having the provider asked again and again for the same document.
+// spaced spaces requests, so that invalid tokens can't make the same document be requested again and again.
 type spaced struct {
 	next  http.RoundTripper
 	every time.Duration

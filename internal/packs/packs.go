@@ -1,5 +1,6 @@
-// Package packs holds what payment gateways document: one YAML file for each API, with the date at which its sources were read and the address of
-// each. A gateway of the configuration that is like a pack has the keys below "gateway" of its file, unless the configuration says otherwise.
+// Package packs contains what payment gateways document: one YAML file for each API, with the date and the
+// addresses of its sources. A gateway whose configuration names a pack in like gets the keys below "gateway" of
+// its file, unless it sets them itself.
 //
 // To add a pack, add a file: NAME-VERSION.yaml for the pack NAME/VERSION.
 package packs
@@ -21,21 +22,22 @@ var files embed.FS
 
 // Pack is what is known of one API of a payment gateway.
 type Pack struct {
-	// Name is NAME/VERSION, as a configuration has it behind like.
+	// Name is NAME/VERSION, the value of like in a configuration.
 	Name string `yaml:"pack" json:"pack"`
 	// Title is for lists; at most 60 characters.
 	Title string `yaml:"title" json:"title"`
-	// Read is the day at which its sources were read, YYYY-MM-DD.
+	// Read is the date on which its sources were read, YYYY-MM-DD.
 	Read string `yaml:"read" json:"read"`
-	// Sources are addresses, by the letters that stand behind the facts in the file.
+	// Sources are addresses, by the letters after the facts in the file.
 	Sources map[string]string `yaml:"sources" json:"sources"`
-	// Caveats are for those who are to rely on the pack.
+	// Caveats are for users of the pack.
 	Caveats []string `yaml:"caveats" json:"caveats"`
-	// Limits are those that the provider publishes. Empty: none.
+	// Limits are the limits that the provider publishes. Empty: none.
 	Limits []Limit `yaml:"limits" json:"limits"`
-	// Unverified are the keys of the gateway, as dotted paths, whose values no source was found for. A rule is answers.rules.EVENT.
+	// Unverified are the keys of the gateway, as dotted paths, whose values have no source. A rule is
+	// answers.rules.EVENT.
 	Unverified []string `yaml:"unverified" json:"unverified"`
-	// Gateway holds keys of a gateway, as a configuration has them.
+	// Gateway holds keys of a gateway, as in a configuration.
 	Gateway map[string]any `yaml:"gateway" json:"gateway"`
 
 	text []byte
@@ -44,17 +46,17 @@ type Pack struct {
 // Limit is a limit that a provider publishes.
 type Limit struct {
 	Limit string `yaml:"limit" json:"limit"`
-	// Per is what it holds for: account, endpoint, token, address and the like.
+	// Per is what it applies to: account, endpoint, token, address and so on.
 	Per string `yaml:"per" json:"per"`
 }
 
-// perEndpoint is the Per of a limit that holds for one endpoint, as a gateway of the configuration is.
+// perEndpoint is the Per of a limit for one endpoint, like a configured gateway.
 const perEndpoint = "endpoint"
 
-// Text returns the file as it stands, with its comments.
+// Text returns the file, with its comments.
 func (p Pack) Text() []byte { return slices.Clone(p.text) }
 
-// Endpoint returns the published limits of one endpoint; those that can't be read are left out.
+// Endpoint returns the published limits of one endpoint; invalid ones are left out.
 func (p Pack) Endpoint() (limits []job.Limit) {
 	for _, l := range p.Limits {
 		if limit, err := job.ParseLimit(l.Limit); err == nil && l.Per == perEndpoint {
@@ -64,7 +66,7 @@ func (p Pack) Endpoint() (limits []job.Limit) {
 	return limits
 }
 
-// Age returns how long ago the sources were read, at a moment; 0 where the date can't be read.
+// Age returns how long before now the sources were read; 0 if the date is invalid.
 func (p Pack) Age(now time.Time) time.Duration {
 	read, err := time.Parse(time.DateOnly, p.Read)
 	if err != nil {
@@ -75,7 +77,7 @@ func (p Pack) Age(now time.Time) time.Duration {
 
 // Names returns the names of all packs, sorted.
 func Names() []string {
-	entries, _ := files.ReadDir(".") // it is in the program
+	entries, _ := files.ReadDir(".") // it is embedded
 	var all []string
 	for _, e := range entries {
 		stem := strings.TrimSuffix(e.Name(), ".yaml")
@@ -87,7 +89,7 @@ func Names() []string {
 	return all
 }
 
-// Get returns the pack of that name, or an error with the code not_found.
+// Get returns the pack with that name, or an error with code not_found.
 func Get(name string) (Pack, error) {
 	text, err := files.ReadFile(strings.Replace(name, "/", "-", 1) + ".yaml")
 	if err != nil || strings.Count(name, "/") != 1 {

@@ -11,18 +11,20 @@ import (
 	"spillway/internal/job"
 )
 
-// Outbox is a table of jobs that somebody writes in their own transactions. Not safe for concurrent use; several programs may take over rows of the same table.
+// Outbox is a table of jobs that other programs write in their own transactions. It is not safe for concurrent
+// use; several programs may take rows of the same table.
 type Outbox struct {
 	db   *DB
 	name pgx.Identifier
-	sql  string // what takes rows; empty: the table was not looked at yet
+	sql  string // takes rows; empty: the table was not examined yet
 }
 
 // Row is a row of an outbox that was not taken over.
 type Row struct {
 	Line     []byte // the job in the wrapped form of NDJSON, with its line end
 	position int64
-	// Accepted says that it was taken over. Refused says why it can't be, and nobody takes it until a person has set it to null again. Neither: it stays as it is.
+	// Accepted says that it was taken over. Refused says why it can't be, and it is not taken again until an
+	// operator resets it to null. Neither: it is left unchanged.
 	Accepted bool
 	Refused  string
 }
@@ -32,14 +34,16 @@ var (
 	outboxTakes = []string{"gateway", "batch", "route", "lane", "priority", "cost", "at", "expires"}
 )
 
-// NewOutbox returns an outbox by the name of its table, with or without a schema.
+// NewOutbox returns an Outbox for a table, named with or without a schema.
 func NewOutbox(db *DB, name string) (*Outbox, error) {
 	id, err := table(name, "--outbox")
 	return &Outbox{db: db, name: id}, err
 }
 
-// Take locks up to so many rows that were not taken over, the oldest first, hands them to do, and marks what do has said of each, also when do fails. It returns how many there were.
-// Rows that another program has locked are left to it. It does not stop halfway when ctx ends: do may. A kill before the end marks nothing: the rows are handed out again.
+// Take locks up to most rows that were not taken over, oldest first, passes them to do, and marks the results,
+// even if do fails. It returns how many there were. Rows locked by another program are skipped. If ctx ends, do
+// may stop early, but Take completes. If the process is killed before the end, nothing is marked: the rows are
+// passed out again.
 func (o *Outbox) Take(ctx context.Context, most int, do func([]Row) error) (n int, err error) {
 	var failed error
 	ctx = context.WithoutCancel(ctx) // what was accepted by then is marked
@@ -71,7 +75,7 @@ func (o *Outbox) Take(ctx context.Context, most int, do func([]Row) error) (n in
 	return n, err
 }
 
-// Waiting begins to read all rows that were not taken over, and changes nothing.
+// Waiting starts to read all rows that were not taken over, and changes nothing.
 func (o *Outbox) Waiting(ctx context.Context) (*Rows, error) {
 	if err := o.db.tx(ctx, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error { return o.look(ctx, tx) }); err != nil {
 		return nil, err
@@ -79,7 +83,7 @@ func (o *Outbox) Waiting(ctx context.Context) (*Rows, error) {
 	return o.db.stream(ctx, `SELECT line FROM (`+o.sql+`) AS q`, func(pgx.Tx) error { return nil })
 }
 
-// look sees, once, which columns the table has.
+// look finds out, once, which columns the table has.
 func (o *Outbox) look(ctx context.Context, tx pgx.Tx) error {
 	if o.sql != "" {
 		return nil
@@ -105,7 +109,7 @@ func (o *Outbox) look(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// mark writes down what became of rows.
+// mark records what became of rows.
 func (o *Outbox) mark(ctx context.Context, tx pgx.Tx, rows []Row) error {
 	var in, out []int64
 	var why []string

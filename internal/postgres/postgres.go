@@ -1,5 +1,6 @@
-// Package postgres is where outcomes and rows meet a PostgreSQL: a table that outcomes are copied into, with the cursor in the same transaction, a query whose
-// rows become jobs, and an outbox whose rows are taken over once. It alone sees pgx.
+// Package postgres connects outcomes and jobs with PostgreSQL: a table into which outcomes are copied, with the
+// cursor in the same transaction; a query whose rows become jobs; and an outbox whose rows are taken over once.
+// No other package uses pgx.
 package postgres
 
 import (
@@ -18,18 +19,20 @@ import (
 	"spillway/internal/job"
 )
 
-// DB is a PostgreSQL. It connects when it is needed, and again after its connection broke. Not safe for concurrent use.
+// DB is a PostgreSQL server. It connects when needed, and reconnects after its connection broke. It is not safe
+// for concurrent use.
 type DB struct {
 	cfg  *pgx.ConnConfig
-	conn *pgx.Conn // nil: there is none yet, or it broke
+	conn *pgx.Conn // nil: none yet, or it broke
 }
 
-// Is says whether an address is one of a PostgreSQL.
+// Is reports whether an address is a PostgreSQL's.
 func Is(url string) bool {
 	return strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://")
 }
 
-// New returns the PostgreSQL of an address, and connects to nothing yet. The error has the code usage, and no part of the address: any of it may be a password.
+// New returns a DB for an address, without connecting. The error has code usage, and contains no part of the
+// address, because any of it may be a password.
 func New(url string) (*DB, error) {
 	cfg, err := pgx.ParseConfig(url)
 	if err != nil || !Is(url) {
@@ -50,7 +53,8 @@ func (d *DB) Close(ctx context.Context) {
 	}
 }
 
-// with does something on the connection. After an error the next one is another connection: nobody knows what is left on this one.
+// with calls do with the connection. After an error the next call gets another connection, because the state of
+// this one is unknown.
 func (d *DB) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	if d.conn == nil {
 		conn, err := pgx.ConnectConfig(ctx, d.cfg)
@@ -68,21 +72,23 @@ func (d *DB) with(ctx context.Context, do func(*pgx.Conn) error) error {
 	return coded(ctx, err, broken)
 }
 
-// tx does something in a transaction of its own, which is committed unless it fails.
+// tx calls do in a transaction, which is committed unless it fails.
 func (d *DB) tx(ctx context.Context, opt pgx.TxOptions, do func(pgx.Tx) error) error {
 	return d.with(ctx, func(c *pgx.Conn) error { return pgx.BeginTxFunc(ctx, c, opt, do) })
 }
 
-// passing are the classes and codes of errors after which the same may go through a moment later.
+// passing are the classes and codes of errors that may not recur on a retry.
 var passing = []string{"08", "53", "57P01", "57P02", "57P03", "57P05", "40001", "40P01", "55P03", "25006"}
 
-// telling are the classes of errors whose text may hold what stands in a row.
+// telling are the classes of errors whose text may contain values of a row.
 var telling = []string{"22", "23", "P0"}
 
-// raised is what PostgreSQL calls the place of an error that a function raises: its text and its SQLSTATE are its author's.
+// raised is PostgreSQL's name of the place of an error raised by a function: its text and SQLSTATE are its
+// author's.
 const raised = "exec_stmt_raise"
 
-// coded gives an error the code unavailable where PostgreSQL is away, and failed where it says no. broken says that the connection is gone.
+// coded gives an error code unavailable if PostgreSQL is unreachable, and failed if it refuses. broken says
+// that the connection is gone.
 func coded(ctx context.Context, err error, broken bool) error {
 	if _, done := errors.AsType[*job.Error](err); done || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return err
@@ -112,7 +118,7 @@ func away(why string) error {
 	return &job.Error{Code: job.CodeUnavailable, Message: "PostgreSQL is away: " + why, Hint: "try again: nothing was lost"}
 }
 
-// about names the column and the constraint of an error, where it has them.
+// about names the column and the constraint of an error, if any.
 func about(e *pgconn.PgError) (text string) {
 	if e.ColumnName != "" {
 		text += ", column " + e.ColumnName
@@ -125,7 +131,7 @@ func about(e *pgconn.PgError) (text string) {
 
 var tableName = regexp.MustCompile(`^(?:[a-z_][a-z0-9_]{0,62}\.)?[a-z_][a-z0-9_]{0,53}$`)
 
-// table reads the name of a table, with or without its schema.
+// table parses the name of a table, with or without its schema.
 func table(name, flag string) (pgx.Identifier, error) {
 	if !tableName.MatchString(name) {
 		return nil, &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("%s %.80q is not a name of a table", flag, name),
@@ -134,7 +140,7 @@ func table(name, flag string) (pgx.Identifier, error) {
 	return strings.Split(name, "."), nil
 }
 
-// columnsOf returns the names of a table's columns; none where there is no such table.
+// columnsOf returns the names of a table's columns; nil if there is no such table.
 func columnsOf(ctx context.Context, tx pgx.Tx, name pgx.Identifier) ([]string, error) {
 	rows, err := tx.Query(ctx, `SELECT attname::text FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, name.Sanitize())
 	if err != nil {
@@ -143,7 +149,7 @@ func columnsOf(ctx context.Context, tx pgx.Tx, name pgx.Identifier) ([]string, e
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// lacks returns those of the columns that are not there.
+// lacks returns the columns that are missing in there.
 func lacks(columns, there []string) []string {
 	return slices.DeleteFunc(slices.Clone(columns), func(c string) bool { return slices.Contains(there, c) })
 }

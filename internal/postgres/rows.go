@@ -15,21 +15,23 @@ import (
 	"spillway/internal/job"
 )
 
-// settled has rows written the same way by every server: who enqueues them twice finds duplicates.
+// settled makes every server format rows in the same way, so that enqueuing them twice finds duplicates.
 const settled = `SET LOCAL TimeZone = 'UTC'; SET LOCAL IntervalStyle = 'iso_8601'; SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'`
 
-// Rows are the rows of a query as a stream of NDJSON, an object each with the columns' names as keys. Numerics are as they stand, moments with zone in UTC, json and jsonb nested. It holds one row at a time.
+// Rows are the rows of a query as a stream of NDJSON, one object each with the columns' names as keys. Numerics
+// are as stored, times with zone are in UTC, json and jsonb are nested. It holds one row at a time.
 type Rows struct {
 	ctx  context.Context
 	db   *DB
 	tx   pgx.Tx
 	rows pgx.Rows
-	line []byte // what of the row at hand was not read yet
+	line []byte // the unread part of the current row
 }
 
-// Query begins a query that only reads, all of it at one moment. id is the column of the job's id. An error with the code usage says why the query can't be one of jobs.
+// Query starts a read-only query with a single snapshot. id is the column of the job's id. An error with code
+// usage says why the query can't be used for jobs.
 func (d *DB) Query(ctx context.Context, query, id string) (*Rows, error) {
-	// A comment at its end would hide what follows, and a semicolon would end it.
+	// A trailing comment would hide what follows, and a semicolon would end it.
 	inner := "(\n" + strings.TrimRight(strings.TrimSpace(query), ";") + "\n)"
 	return d.stream(ctx, `SELECT row_to_json(q)::text FROM `+inner+` q`, func(tx pgx.Tx) error {
 		about, err := tx.Prepare(ctx, "", `SELECT * FROM `+inner+` q`)
@@ -50,7 +52,7 @@ func (d *DB) Query(ctx context.Context, query, id string) (*Rows, error) {
 	})
 }
 
-// stream begins a query whose one column is a line of JSON.
+// stream starts a query whose only column is a line of JSON.
 func (d *DB) stream(ctx context.Context, sql string, check func(pgx.Tx) error) (*Rows, error) {
 	r := &Rows{ctx: ctx, db: d}
 	return r, d.with(ctx, func(c *pgx.Conn) (err error) {
@@ -84,7 +86,8 @@ func (r *Rows) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// writes says of a query that it writes, where that is what PostgreSQL refuses. Elsewhere that error is of a standby.
+// writes returns an error for a query that writes, if that is why PostgreSQL refused it. For other queries that
+// error comes from a standby.
 func writes(err error) error {
 	if said, ok := errors.AsType[*pgconn.PgError](err); ok && said.Code == "25006" {
 		return &job.Error{Code: job.CodeUsage, Message: "--query writes: " + said.Message, Hint: "let it only read"}
@@ -92,7 +95,8 @@ func writes(err error) error {
 	return err
 }
 
-// lineOf is a row's JSON in one line: what stands in a column of the type json may have line ends, which are white space there.
+// lineOf returns a row's JSON on one line: a column of type json may contain line ends, which are white space
+// there.
 func lineOf(text []byte) []byte {
 	return append(bytes.Map(func(c rune) rune {
 		if c == '\n' || c == '\r' {
@@ -102,7 +106,7 @@ func lineOf(text []byte) []byte {
 	}, text), '\n')
 }
 
-// Close ends the query, wherever it is.
+// Close ends the query.
 func (r *Rows) Close() error {
 	r.db.Close(context.WithoutCancel(r.ctx))
 	return nil

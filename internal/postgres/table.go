@@ -2,7 +2,7 @@ package postgres
 
 import (
 	"context"
-	_ "embed" // the tables are files
+	_ "embed" // for the tables
 	"errors"
 	"fmt"
 	"math/big"
@@ -23,18 +23,19 @@ var outcomesSQL string
 //go:embed cursors.sql
 var cursorsSQL string
 
-// Table is a table that one reader copies outcomes into, and beside it the table of its cursors. Each outcome is in it exactly once: its row and the cursor are written
-// in one transaction, which begins by locking the cursor. Not safe for concurrent use; several programs may copy into the same table.
+// Table is a table into which one reader copies outcomes, with a table of its cursors. Each outcome is in it
+// exactly once: its row and the cursor are written in one transaction, which first locks the cursor. It is not
+// safe for concurrent use; several programs may copy into the same table.
 type Table struct {
 	db            *DB
 	name, cursors pgx.Identifier
 	reader        string
 }
 
-// columns are those of the table that are written, in the order in which they are.
+// columns are the columns written, in order.
 var columns = []string{"cursor", "gateway", "id", "batch", "route", "lane", "state", "reason", "status", "reference", "amount", "currency", "attempts", "accepted_at", "at"}
 
-// NewTable returns a table by its name, with or without a schema, that a reader copies into.
+// NewTable returns a Table, named with or without a schema, into which a reader copies.
 func NewTable(db *DB, name, reader string) (*Table, error) {
 	id, err := table(name, "--table")
 	if err != nil {
@@ -45,15 +46,17 @@ func NewTable(db *DB, name, reader string) (*Table, error) {
 	return &Table{db, id, cursors, reader}, nil
 }
 
-// Close gives the connection back.
+// Close closes the connection.
 func (t *Table) Close(ctx context.Context) { t.db.Close(ctx) }
 
-// putWithin bounds one transaction. It waits at most for that of another program which copies into the same table.
+// putWithin bounds one transaction. It waits at most for that of another program that copies into the same
+// table.
 const putWithin = time.Minute
 
-// Begin makes the two tables where they are missing, and returns the cursor up to which the table has the outcomes of a gateway; empty where this reader has copied none of
-// them yet. An error with the code usage says which columns the table needs, or that another reader copies into it; one with the code failed, that the table has lost what the reader has acknowledged, and the feed
-// too: kept is the oldest outcome that it has, empty for none.
+// Begin creates the two tables if they are missing, and returns the cursor up to which the table has a
+// gateway's outcomes; empty if this reader has copied none of them yet. An error with code usage says which
+// columns the table needs, or that another reader copies into it. One with code failed says that the table has
+// lost what the reader has acknowledged, and so has the feed: kept is the oldest outcome there, empty for none.
 func (t *Table) Begin(ctx context.Context, gateway, acked, kept string) (cursor string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, putWithin)
 	defer cancel()
@@ -75,7 +78,8 @@ func (t *Table) Begin(ctx context.Context, gateway, acked, kept string) (cursor 
 	return cursor, err
 }
 
-// lost says that the cursor of the table is before what the reader has acknowledged, and before all that the feed has kept: it may have let go of what is between. An empty cursor is that of a new table.
+// lost returns an error if the table's cursor is before what the reader has acknowledged and before everything
+// in the feed, which may have dropped what is between. An empty cursor is that of a new table.
 func (t *Table) lost(gateway, cursor, acked, kept string) error {
 	there, errThere := feed.ParseCursor(cursor)
 	had, errHad := feed.ParseCursor(acked)
@@ -88,7 +92,7 @@ func (t *Table) lost(gateway, cursor, acked, kept string) error {
 		Hint: fmt.Sprintf("bring in from the records what is missing (dispatcher export -g %s --since TIME), then set the cursor in %s to %s", gateway, strings.Join(t.cursors, "."), acked)}
 }
 
-// ready makes a table where it is missing, and says what one that is there lacks.
+// ready creates a table if it is missing, and returns an error if an existing one lacks something.
 func (t *Table) ready(ctx context.Context, tx pgx.Tx, name pgx.Identifier, sql string, columns []string) error {
 	there, err := columnsOf(ctx, tx, name)
 	if err == nil && len(there) == 0 {
@@ -104,7 +108,7 @@ func (t *Table) ready(ctx context.Context, tx pgx.Tx, name pgx.Identifier, sql s
 	return err
 }
 
-// meanwhile says whether an error is that somebody else has made the same table at the same moment.
+// meanwhile reports whether an error means that another program has just created the same table.
 func meanwhile(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (e.Code == "23505" || e.Code == "42P07" || e.Code == "42710")
@@ -124,8 +128,10 @@ func (t *Table) alone(ctx context.Context, tx pgx.Tx, gateway string) error {
 		Hint: "give each reader a table of its own"}
 }
 
-// Put writes outcomes behind a cursor, and returns the cursor up to which the table has them then. Where that is not where the caller had left it, another program copies for the same reader,
-// or an earlier Put was committed whose answer was lost: nothing is written, and the caller goes on from there. It does not stop halfway when ctx ends.
+// Put writes outcomes that follow a cursor, and returns the cursor up to which the table then has them. If the
+// table's cursor differs from after, another program copies for the same reader, or an earlier Put was
+// committed and its reply lost: nothing is written, and the caller continues from the returned cursor. It
+// completes even if ctx ends.
 func (t *Table) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (upto string, put int, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putWithin)
 	defer cancel()
@@ -144,7 +150,7 @@ func (t *Table) Put(ctx context.Context, gateway, after string, page []feed.Outc
 				return err
 			}
 		}
-		if durable == "off" { // a crash of PostgreSQL would take back what the feed has let go
+		if durable == "off" { // a crash of PostgreSQL would lose what the feed has dropped
 			if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 				return err
 			}
@@ -162,7 +168,8 @@ func (t *Table) Put(ctx context.Context, gateway, after string, page []feed.Outc
 	return upto, put, nil
 }
 
-// renamed moves the cursor of a gateway of which the table has nothing yet to where another one is that has its first outcome: that was its name before. It returns this cursor; empty: there is none.
+// renamed handles a gateway without outcomes in the table whose first outcome is there under another name: its
+// name before a rename. It moves that name's cursor and returns it; empty: there is none.
 func (t *Table) renamed(ctx context.Context, tx pgx.Tx, gateway string, first feed.Outcome) (cursor string, err error) {
 	err = tx.QueryRow(ctx, `UPDATE `+t.cursors.Sanitize()+` AS own SET cursor = old.cursor, copied_at = now() FROM `+t.cursors.Sanitize()+` AS old
 		WHERE own.reader = $1 AND own.gateway = $2 AND old.reader = $1 AND old.gateway <> $2
@@ -174,7 +181,7 @@ func (t *Table) renamed(ctx context.Context, tx pgx.Tx, gateway string, first fe
 	return cursor, err
 }
 
-// row is an outcome in the order of columns. What a line of the feed leaves empty is null.
+// row returns an outcome in the order of columns. What a line of the feed leaves empty is null.
 func row(o feed.Outcome) []any {
 	return []any{o.Cursor, o.Gateway, text(o.ID), text(o.Batch), text(o.Route), text(o.Lane), o.State, reason(o.Reason), pgtype.Int4{Int32: int32(o.Status), Valid: o.Status != 0}, text(o.Reference),
 		number(o.Amount), text(o.Currency), int32(o.Attempts), o.AcceptedAt, o.At}

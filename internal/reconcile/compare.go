@@ -11,14 +11,14 @@ import (
 	"spillway/internal/job"
 )
 
-// comparison is one under way.
+// comparison is a comparison in progress.
 type comparison struct {
 	p Params
 	*Result
 
-	lines   *parts[Line]   // of the report, by the job's id
-	records *parts[Record] // by the job's id
-	// Where the report's ids are not the jobs' own: its lines, and the names under which it may have each job.
+	lines   *parts[Line]   // of the report, by job id
+	records *parts[Record] // by job id
+	// If the report's ids are not job ids: its lines, and the names that it may use for each job.
 	foreign *parts[Line]
 	names   *parts[name]
 }
@@ -27,10 +27,10 @@ type comparison struct {
 type name struct{ Name, ID string }
 
 const (
-	// mostStatuses is how many statuses of lines that are passed over are told apart.
+	// mostStatuses is how many statuses of ignored lines are told apart.
 	mostStatuses = 20
 	others       = "others"
-	// mostLines is how many lines of a difference are named, and how many jobs that go on.
+	// mostLines is how many lines of a difference, and how many jobs that will be called again, are listed.
 	mostLines = 10
 )
 
@@ -57,7 +57,7 @@ func (c *comparison) close() {
 	c.names.close()
 }
 
-// readReport puts the report's lines into their parts.
+// readReport distributes the report's lines over the parts.
 func (c *comparison) readReport(ctx context.Context) error {
 	into := c.lines
 	if c.translates() {
@@ -103,7 +103,7 @@ func (c *comparison) passOver(status string) {
 	c.PassedOver[status]++
 }
 
-// readRecords puts the records into their parts.
+// readRecords distributes the records over the parts.
 func (c *comparison) readRecords(ctx context.Context) error {
 	for r, err := range c.p.Records {
 		if err = cmp.Or(err, ctx.Err()); err != nil {
@@ -122,7 +122,7 @@ func (c *comparison) readRecords(ctx context.Context) error {
 	return nil
 }
 
-// namesOf is the names under which the report may have a job.
+// namesOf returns the names that the report may use for a job.
 func (c *comparison) namesOf(r Record) []string {
 	switch {
 	case c.p.Report.opt.IDs == IDIsKey:
@@ -133,8 +133,8 @@ func (c *comparison) namesOf(r Record) []string {
 	return nil
 }
 
-// translate gives lines whose ids are the gateway's the job's own. A name that several jobs have is the first one's, in the order of ids; it makes nothing clear
-// of any of them.
+// translate replaces the gateway's ids of lines by job ids. A name shared by several jobs goes to the first of
+// them, in id order, and settles none of them.
 func (c *comparison) translate(ctx context.Context) error {
 	if !c.translates() {
 		return nil
@@ -179,20 +179,20 @@ func (c *comparison) translate(ctx context.Context) error {
 type pair struct {
 	record   *Record
 	charges  int
-	charge   *Line // the first of them
-	refusal  *Line // the last of them
-	unclear  bool  // some line says, or may say, something else of the job than the charge and the refusals
-	lines    []int // the first of all
+	charge   *Line // the first one
+	refusal  *Line // the last one
+	unclear  bool  // a line says, or may say, something about the job other than the charge and the refusals
+	lines    []int // the first ones
 	reported job.Amounts
 }
 
-// side keys a pair: what is nobody's is not mixed up with a job whose own id is the same.
+// side is the key of a pair: lines without a job are kept apart from a job with the same id.
 type side struct {
 	id      string
 	nobodys bool
 }
 
-// compare takes the parts of both sides together.
+// compare compares the parts of both sides.
 func (c *comparison) compare(ctx context.Context) error {
 	for part := range partsOf {
 		pairs := map[side]*pair{}
@@ -238,7 +238,7 @@ func (p *pair) add(l Line) {
 	}
 }
 
-// settle counts one job, and tells of it where the two sides differ.
+// settle counts one job, and reports a difference.
 func (c *comparison) settle(id string, p *pair) error {
 	kind := p.kind()
 	if kind == "" {
@@ -275,12 +275,12 @@ func (c *comparison) settle(id string, p *pair) error {
 	return c.p.Found(d)
 }
 
-// kind says what the two sides come to; empty where the report need not have the job.
+// kind returns the result of the comparison; empty if the report need not have the job.
 func (p *pair) kind() Kind {
 	r := p.record
 	switch {
 	case r == nil && p.charges == 0 && p.refusal == nil:
-		return "" // only lines that say nothing
+		return "" // only lines without information
 	case r == nil:
 		return NotOurs
 	case p.charges > 1, p.charges == 1 && r.State == job.Done && p.otherReference(p.charge):
@@ -299,7 +299,7 @@ func (p *pair) kind() Kind {
 	return ""
 }
 
-// otherReference says that a line has another reference than the record.
+// otherReference reports whether a line has another reference than the record.
 func (p *pair) otherReference(l *Line) bool {
 	return p.record != nil && l.Reference != "" && p.record.Reference != "" && l.Reference != p.record.Reference
 }
@@ -319,8 +319,9 @@ func (p *pair) difference(kind Kind, id string) Difference {
 	return d
 }
 
-// clears says that the report settles a parked job in doubt. Each line of the job must say the same: it was charged once, with the money that its record has; or it
-// was refused, the only call that it ever had is the one with its present key, and no line may be another one of the job's.
+// clears reports whether the report settles a parked job in doubt. All lines of the job must agree: it was
+// charged once, with the money in its record; or it was refused, its only call is the one with its current key,
+// and no line may belong to another of its calls.
 func (c *comparison) clears(kind Kind, p *pair) (Clear, bool) {
 	r := p.record
 	if r == nil || r.State != job.Parked || !r.InDoubt || p.unclear {

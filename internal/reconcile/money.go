@@ -6,10 +6,10 @@ import (
 	"spillway/internal/job"
 )
 
-// Minor is an amount in minor units, as JSON a whole number.
+// Minor is an amount in minor units, in JSON a whole number.
 type Minor = *big.Int
 
-// amountOf is money as job.MoneyField writes it; nil where that is none.
+// amountOf parses the result of job.MoneyField; nil if there is no amount.
 func amountOf(booked string) *Amount {
 	m, ok := job.Booked(booked)
 	if !ok {
@@ -18,7 +18,7 @@ func amountOf(booked string) *Amount {
 	return &Amount{Minor: m.Minor, Currency: m.Currency}
 }
 
-// compared says in what two sums of money differ; Agree where they do not, or where one of the two is not known.
+// compared says how two sums of money differ; Agree if they do not, or if one is unknown.
 func compared(reported, recorded *Amount) Kind {
 	switch {
 	case reported == nil || recorded == nil:
@@ -31,7 +31,7 @@ func compared(reported, recorded *Amount) Kind {
 	return Agree
 }
 
-// same says that both are there, with the same amount of the same currency.
+// same reports whether both are known, with the same amount and currency.
 func same(reported, recorded *Amount) bool {
 	return reported != nil && recorded != nil && reported.Currency != "" && reported.Currency == recorded.Currency && reported.Minor.Cmp(recorded.Minor) == 0
 }

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// partsOf is into how many files each side is cut. A part of ten million lines has about 80,000.
+	// partsOf is the number of parts on each side. A part of ten million lines has about 80,000.
 	partsOf = 128
-	// partBuffer is what each of them keeps in memory before it writes.
+	// partBuffer is how much each part buffers before it writes.
 	partBuffer = 8 << 10
 )
 
-// parts is values on the disk, cut by a hash of their key. Its files can be read by nobody else, and have no name any more, so that they are gone with the
-// process, however that ends.
+// parts stores values on disk, divided by a hash of their key. Its files are unlinked and readable only by this
+// process, so that they disappear with it, however it ends.
 type parts[T any] struct {
 	files [partsOf]*os.File
 	bufs  [partsOf]*bufio.Writer
@@ -33,7 +33,7 @@ func newParts[T any](dir string) (*parts[T], error) {
 			p.close()
 			return nil, unkept(err)
 		}
-		_ = os.Remove(f.Name()) // where an open file can't be removed, close does it
+		_ = os.Remove(f.Name()) // if an open file can't be removed, close does it
 		p.files[i], p.bufs[i] = f, bufio.NewWriterSize(f, partBuffer)
 		p.encs[i] = gob.NewEncoder(p.bufs[i])
 	}
@@ -44,7 +44,7 @@ func unkept(err error) error {
 	return fmt.Errorf("keeping the report and the records in temporary files; $TMPDIR says where they go: %w", err)
 }
 
-// put keeps a value in its key's part.
+// put stores a value in its key's part.
 func (p *parts[T]) put(key string, v T) error {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, key)
@@ -54,7 +54,7 @@ func (p *parts[T]) put(key string, v T) error {
 	return nil
 }
 
-// each visits the values of one part, in the order in which they were put.
+// each visits the values of one part, in the order in which they were stored.
 func (p *parts[T]) each(part int, visit func(T) error) error {
 	if err := p.bufs[part].Flush(); err != nil {
 		return unkept(err)
@@ -79,7 +79,7 @@ func (p *parts[T]) each(part int, visit func(T) error) error {
 // readBuffer is how much of a part is read at once.
 const readBuffer = 64 << 10
 
-// close gives the files back.
+// close removes the files.
 func (p *parts[T]) close() {
 	if p == nil {
 		return

@@ -13,30 +13,31 @@ import (
 	"spillway/internal/producer"
 )
 
-// Columns names the columns of a report; in NDJSON, fields or dotted paths. Empty: the report has none.
+// Columns names the columns of a report; in NDJSON, fields or dotted paths. Empty: the report lacks the column.
 type Columns struct {
 	ID, Amount, Currency, Status, Reference string
 }
 
-// ReportOptions says how a report is to be read.
+// ReportOptions says how to read a report.
 type ReportOptions struct {
 	Columns
 	Gateway string
-	Format  string // csv or ndjson; empty means by the ending of the file's name, else ndjson
+	Format  string // csv or ndjson; empty means by the extension of the file's name, else ndjson
 	// Separator, Decimal and Encoding are as in producer.Options.
 	Separator, Decimal byte
 	Encoding           string
 	// IDs is one of IDs. Empty means IDIsJob.
 	IDs string
-	// Minor says that amounts are whole numbers of minor units; else they are in units of their currency.
+	// Minor says that amounts are whole numbers of minor units; otherwise they are in units of their currency.
 	Minor bool
-	// OneCurrency is the currency of all lines, where no column has it. Empty: none is known.
+	// OneCurrency is the currency of all lines, if there is no column for it. Empty: unknown.
 	OneCurrency string
-	// Done and Refused are the statuses that mean a charge and a refusal. Without a column Status every line is a charge.
+	// Done and Refused are the statuses that mean a charge and a refusal. Without a Status column every line is
+	// a charge.
 	Done, Refused []string
 }
 
-// check says what contradicts itself.
+// check reports contradictory options.
 func (o ReportOptions) check() error {
 	both := slices.IndexFunc(o.Done, func(s string) bool { return slices.Contains(o.Refused, s) })
 	_, listed := job.CurrencyDigits(o.OneCurrency)
@@ -66,7 +67,7 @@ func usage(hint, format string, args ...any) error {
 	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// What the payload is called that producer makes of a line.
+// The fields of the payload that producer makes of a line.
 const (
 	toAmount    = "amount"
 	toCurrency  = "currency"
@@ -74,7 +75,7 @@ const (
 	toReference = "reference"
 )
 
-// fields is the map by which producer makes a payload of a line's columns.
+// fields returns the map by which producer makes a payload of a line's columns.
 func (o ReportOptions) fields() *job.Map {
 	m := &job.Map{}
 	add := func(to, from string, as job.MapAs) {
@@ -103,22 +104,23 @@ func (o ReportOptions) fields() *job.Map {
 type Line struct {
 	Number    int
 	ID        string
-	Money     string // as job.MoneyField writes it; empty where the report has no amounts
-	Refused   bool   // it was refused; else it was charged
-	Status    string // where PassedOver
+	Money     string // as job.MoneyField returns it; empty if the report has no amounts
+	Refused   bool   // refused, or charged
+	Status    string // set if PassedOver
 	Reference string
 	// PassedOver says that it is neither a charge nor a refusal.
 	PassedOver bool
-	// Refund says that its amount is negative: whatever became of it, it is no charge, and no refusal of one.
+	// Refund says that its amount is negative: it is neither a charge nor the refusal of one.
 	Refund bool
-	// Unclear says that it names its job, and not what became of the job: it is passed over, a refund, or can't be used.
+	// Unclear says that it names its job, but not the outcome: it is ignored, a refund, or unusable.
 	Unclear bool
-	// Shared says that several jobs have the name that it gives.
+	// Shared says that several jobs have the name in it.
 	Shared bool
-	// Foreign is the id as the report has it, where that is not the job's; ID is the job's then, unless the line is Nobodys.
+	// Foreign is the id in the report, if that is not a job id. ID is then the job's, unless the line has no
+	// job.
 	Foreign string
 	Nobodys bool
-	// Err is why the line can't be used. ID is empty then if it could not be read.
+	// Err is why the line is unusable. ID is empty then if it could not be read.
 	Err error
 }
 
@@ -128,7 +130,8 @@ type Report struct {
 	in  *producer.Reader
 }
 
-// NewReport returns a reader of r. It reads the header of a CSV file already. Its errors carry the code usage, or failed where r itself broke.
+// NewReport returns a Report that reads r. It already reads the header of a CSV file. Its errors carry code
+// usage, or failed if reading r failed.
 func NewReport(r io.Reader, opt ReportOptions) (*Report, error) {
 	opt.Done, opt.Refused = trimmed(opt.Done), trimmed(opt.Refused)
 	if err := opt.check(); err != nil {
@@ -143,7 +146,7 @@ func NewReport(r io.Reader, opt ReportOptions) (*Report, error) {
 	return &Report{opt: opt, in: in}, nil
 }
 
-// trimmed is statuses without the white space around them, as those of a line are compared.
+// trimmed returns statuses without surrounding white space, as a line's are compared.
 func trimmed(statuses []string) []string {
 	all := make([]string, 0, len(statuses))
 	for _, s := range statuses {
@@ -152,7 +155,8 @@ func trimmed(statuses []string) []string {
 	return all
 }
 
-// Next returns the next line that is not blank. io.EOF ends the report; any other error means that the input broke.
+// Next returns the next line that is not blank. At the end it returns io.EOF; any other error means that
+// reading failed.
 func (r *Report) Next() (Line, error) {
 	read, err := r.in.Next()
 	if err != nil {
@@ -166,7 +170,7 @@ func (r *Report) Next() (Line, error) {
 	return line, nil
 }
 
-// broken says what to do where the input broke off.
+// broken says what to do if reading the input failed.
 func broken(err error) error {
 	if e, ok := errors.AsType[*job.Error](err); ok {
 		return &job.Error{Code: e.Code, Message: e.Message, Err: e.Err, Hint: "mend it and run again: nothing was compared"}
@@ -174,7 +178,7 @@ func broken(err error) error {
 	return err
 }
 
-// fill reads what the map has made of a line.
+// fill reads the mapped fields of a line.
 func (r *Report) fill(line *Line, payload []byte) (err error) {
 	var cells struct{ Status, Reference json.RawMessage }
 	if err := json.Unmarshal(payload, &cells); err != nil {
@@ -205,7 +209,7 @@ func (r *Report) fill(line *Line, payload []byte) (err error) {
 	return nil
 }
 
-// fieldOfCurrency is where the payload has its currency; empty: none is known.
+// fieldOfCurrency returns the payload field with the currency; empty: unknown.
 func (o ReportOptions) fieldOfCurrency() string {
 	if o.Currency == "" && o.OneCurrency == "" {
 		return ""

@@ -1,5 +1,5 @@
-// Package roles says who may do what: the roles that tokens have, what each operation needs, and who sent a request. It is part of the ground: the configuration, the HTTP side,
-// the console and the table of operations go by it.
+// Package roles defines who may do what: the roles of tokens, what each operation needs, and the identity of a
+// request's sender. The configuration, the HTTP server, the console and the table of operations use it.
 package roles
 
 import (
@@ -17,14 +17,14 @@ const (
 	Viewer   Role = "viewer"   // sees everything but payloads, and changes nothing
 	Producer Role = "producer" // posts jobs, and reads the jobs and outcomes of its gateways
 	Operator Role = "operator" // sees everything, and replays, pauses, sets limits and acts upon batches
-	Approver Role = "approver" // sees what a viewer sees, and approves what others brought in
+	Approver Role = "approver" // sees what a viewer sees, and approves what others submitted
 	Admin    Role = "admin"    // everything
 )
 
-// All returns the roles, that with the least rights first.
+// All returns the roles, the one with the fewest rights first.
 func All() []Role { return []Role{Metrics, Viewer, Producer, Operator, Approver, Admin} }
 
-// Need is what an operation, a path or a page needs of who asks for it. The zero Need is met by nobody: what has it refuses everyone.
+// Need is what an operation, path or page requires of the sender. Nobody meets the zero Need.
 type Need int
 
 // The needs.
@@ -34,11 +34,11 @@ const (
 	AnyRole         // a token, whatever its role
 	Scrape          // to read metrics
 	Read            // to read jobs and outcomes
-	Submit          // to hand jobs in
-	View            // to see how everything stands
+	Submit          // to submit jobs
+	View            // to see the state of everything
 	Operate         // to change something, or to see payloads
-	Approve         // to approve what somebody else brought in
-	Administer      // to change what a gateway is called, and to forget it
+	Approve         // to approve what someone else submitted
+	Administer      // to rename and forget gateways
 )
 
 // Needs returns all needs but Undeclared.
@@ -58,10 +58,12 @@ var meeting = map[Need][]Role{
 	Administer: {Admin},
 }
 
-// Roles returns the roles that meet a need, that with the least rights first. Every caller meets Nothing, and nobody Undeclared.
+// Roles returns the roles that meet a need, the one with the fewest rights first. Every sender meets Nothing,
+// and nobody meets Undeclared.
 func (n Need) Roles() []Role { return meeting[n] }
 
-// String is the role with the least rights that meets the need, or several of which none has the rights of the other: "viewer or producer".
+// String returns the role with the fewest rights that meets the need, or several if none includes the other:
+// "viewer or producer".
 func (n Need) String() string {
 	switch n {
 	case Undeclared:
@@ -76,45 +78,46 @@ func (n Need) String() string {
 	return string(meeting[n][0])
 }
 
-// Proof is how it is known who somebody is.
+// Proof is how a user is identified.
 type Proof string
 
-// The proofs. The zero Proof is that of who has Redis itself.
+// The proofs. The zero Proof is access to Redis itself.
 const (
-	ByRedis  Proof = "redis"        // by nothing: who has Redis's password says who he is
+	ByRedis  Proof = "redis"        // not at all: with Redis's password any name can be given
 	ByToken  Proof = "token"        // by a token with a name
 	ByLogin  Proof = "oidc"         // by a login with an OpenID provider
-	BySharer Proof = "shared_token" // by the one token without a name: all who have it are one
-	ByNone   Proof = "no_token"     // by nothing: the HTTP side asks for no token
+	BySharer Proof = "shared_token" // by the token without a name: all who have it are one
+	ByNone   Proof = "no_token"     // not at all: no token is required
 )
 
-// Identity is who asks. The zero Identity is nobody, who may do nothing.
+// Identity is the sender of a request. The zero Identity is nobody, without any rights.
 type Identity struct {
-	// Name is that of the token; empty where it has none.
+	// Name is the token's; empty if it has none.
 	Name string
-	// Person is whose token it is, as his logins and other tokens of his name him. Empty: nobody has said so, and Name stands for him.
+	// Person is the owner, as named by their logins and other tokens. Empty: not configured, and Name is used
+	// instead.
 	Person string
 	Role   Role
-	// Gateways are those that exist for it; none means all.
+	// Gateways are the visible gateways; empty means all.
 	Gateways []string
 	Proof    Proof
 }
 
-// Everybody is who asks where no token is needed.
+// Everybody returns the identity if no token is required.
 func Everybody() Identity { return Identity{Role: Admin, Proof: ByNone} }
 
-// May says whether it meets a need.
+// May reports whether it meets a need.
 func (i Identity) May(n Need) bool { return n == Nothing || slices.Contains(meeting[n], i.Role) }
 
-// Scoped says that only some gateways exist for it.
+// Scoped reports whether only some gateways are visible to it.
 func (i Identity) Scoped() bool { return len(i.Gateways) > 0 }
 
-// Sees says whether a gateway exists for it.
+// Sees reports whether a gateway is visible to it.
 func (i Identity) Sees(gateway string) bool {
 	return !i.Scoped() || slices.Contains(i.Gateways, gateway)
 }
 
-// Says returns who did something, for the trail, where typed is who somebody says that he is: the authenticated name, and beside it what was typed, if that is something else.
+// Says returns who acted, for the audit trail: the authenticated name and, if it differs, the typed one.
 func (i Identity) Says(typed string) (who, said string) {
 	if i.Name == "" || i.Name == typed {
 		return typed, ""
@@ -124,10 +127,10 @@ func (i Identity) Says(typed string) (who, said string) {
 
 type key struct{}
 
-// With returns a context of what an identity asks for.
+// With returns a context with an identity.
 func With(ctx context.Context, i Identity) context.Context { return context.WithValue(ctx, key{}, i) }
 
-// Of returns who asks. Nobody knows where no one has said so.
+// Of returns the identity in a context. known is false if there is none.
 func Of(ctx context.Context) (i Identity, known bool) {
 	i, known = ctx.Value(key{}).(Identity)
 	return i, known

@@ -1,5 +1,6 @@
-// Package seal encrypts payloads before they go into Redis or into an export, and opens them again. Each sealed payload belongs to one
-// job of one gateway: it can't be opened as another's. It names its key, so that keys can be changed while jobs wait.
+// Package seal encrypts payloads before they are stored in Redis or exported, and opens them again. A sealed
+// payload is bound to one job of one gateway: it can't be opened as another's. It names its key, so that keys
+// can be changed while jobs wait.
 package seal
 
 import (
@@ -20,24 +21,24 @@ const KeyBytes = 32
 
 // Key is one of the keys of a configuration.
 type Key struct {
-	// ID names it in every payload that it has sealed: 1 to 32 characters.
+	// ID identifies it in every payload sealed with it: 1 to 32 characters.
 	ID string
-	// Secret has KeyBytes bytes; empty where this process was not given it.
+	// Secret has KeyBytes bytes; empty if this process does not have it.
 	Secret []byte
 }
 
-// ErrChanged is the error of a payload that was changed since it was sealed, or that was sealed for another job.
+// ErrChanged means that a payload was changed since it was sealed, or was sealed for another job.
 var ErrChanged = errors.New("its sealed payload was changed in Redis, or belongs to another job")
 
-// ErrPlain is the error of a payload in plain, with a digest in plain, where only sealed ones may be called. Nothing says that it was changed: it may be from
-// before encryption.
+// ErrPlain means that a payload and its digest are in plain text although only sealed ones may be sent. It need
+// not have been changed: it may be from before encryption.
 var ErrPlain = errors.New("its payload is not sealed, and encryption.require is on: if it is from before encryption, take require out until it is called; " +
 	"if not, look at who wrote it into Redis, and discard the job")
 
-// KeyError is the error of a payload whose key is not at hand. Nothing is wrong with the payload itself.
+// KeyError means that a payload's key is not available. The payload itself may be fine.
 type KeyError struct {
-	ID    string // of the key; empty if the payload is of a form that is not known here
-	Wrong bool   // there is a key of that id, and it is another one
+	ID    string // of the key; empty if the payload has an unknown form
+	Wrong bool   // there is a key with that id, but it is another one
 }
 
 // Error says what is missing and what to do.
@@ -51,21 +52,22 @@ func (e *KeyError) Error() string {
 	return fmt.Sprintf("its payload is sealed with the key %s, which is not known here: give it in encryption.keys.%s", e.ID, e.ID)
 }
 
-// A sealed payload: mark, length of the key's id, the id, check of the key, nonce, ciphertext with its tag. A payload in plain is a JSON
-// object, and never begins like this.
+// A sealed payload: mark, length of the key's id, the id, check of the key, nonce, ciphertext with its tag. A
+// plain payload is a JSON object, and never begins like this.
 const (
 	family     = "\x00sp"        // of any version
 	mark       = family + "\x01" // with the version of the form
 	checkBytes = 4
 )
 
-// Box seals and opens the payloads of one gateway. A nil Box seals nothing, and opens what is not sealed. Safe for concurrent use.
+// Box seals and opens the payloads of one gateway. A nil Box seals nothing, and opens what is not sealed. It is
+// safe for concurrent use.
 type Box struct {
 	gateway string
 	active  string
 	keys    []key
-	digest  func(payload []byte) string // in plain; nil: payloads are not held against their digests
-	require bool                        // what is not sealed is not opened
+	digest  func(payload []byte) string // in plain text; nil: payloads are not compared with their digests
+	require bool                        // unsealed payloads are not opened
 }
 
 type key struct {
@@ -75,8 +77,8 @@ type key struct {
 	macs   *sync.Pool // of HMACs under the key of digests
 }
 
-// New returns the box of a gateway. active is the id of the key that seals; with none ("") payloads go in as they are, and the keys
-// only open. It panics on a secret that is neither empty nor of KeyBytes bytes.
+// New returns the box of a gateway. active is the id of the key that seals; if it is empty, payloads are stored
+// in plain text, and the keys only open. It panics if a secret is neither empty nor KeyBytes long.
 func New(gateway, active string, keys []Key) *Box {
 	b := &Box{gateway: gateway, active: active}
 	for _, k := range keys {
@@ -87,8 +89,8 @@ func New(gateway, active string, keys []Key) *Box {
 	return b
 }
 
-// Checking returns the box with what makes the digest of a payload, in plain, so that payloads are held against the digests of their records. With
-// require, it opens nothing that is not sealed.
+// Checking returns the box with a function that makes the digest of a plain payload, so that payloads are
+// compared with the digests in their records. With require, it opens only sealed payloads.
 func (b *Box) Checking(digest func(payload []byte) string, require bool) *Box {
 	with := *b
 	with.digest, with.require = digest, require
@@ -101,7 +103,7 @@ func newKey(k Key) key {
 		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, digest) }}}
 }
 
-// derive makes a key for one purpose out of a secret.
+// derive derives a key for one purpose from a secret.
 func derive(secret []byte, purpose string) []byte {
 	out, err := hkdf.Key(sha256.New, secret, nil, "spillway "+purpose+" 1", KeyBytes)
 	if err != nil {
@@ -119,13 +121,13 @@ func (b *Box) key(id string) *key {
 	return nil
 }
 
-// Seals says whether payloads are sealed on their way in.
+// Seals reports whether payloads are sealed at admission.
 func (b *Box) Seals() bool { return b != nil && b.active != "" }
 
-// Sealed says whether a stored payload is sealed.
+// Sealed reports whether a stored payload is sealed.
 func Sealed(stored []byte) bool { return bytes.HasPrefix(stored, []byte(family)) }
 
-// Seal returns what is to be stored of a job's payload. It fails if this process was not given the key that seals.
+// Seal returns the stored form of a job's payload. It fails if this process does not have the sealing key.
 func (b *Box) Seal(id string, payload []byte) ([]byte, error) {
 	if !b.Seals() {
 		return payload, nil
@@ -139,14 +141,14 @@ func (b *Box) Seal(id string, payload []byte) ([]byte, error) {
 	return k.cipher.seal(out, payload, b.bound(out, id)), nil
 }
 
-// bound is what a ciphertext is tied to: the head before it, the gateway and the job.
+// bound returns what a ciphertext is bound to: the head before it, the gateway and the job.
 func (b *Box) bound(head []byte, id string) []byte {
 	all := make([]byte, 0, len(head)+len(b.gateway)+1+len(id))
 	return append(append(append(append(all, head...), b.gateway...), 0), id...)
 }
 
-// Open returns a job's payload from what is stored of it; what is not sealed is returned as it is. The error is a *KeyError where the key is
-// not at hand, and ErrChanged where the payload is not what was sealed for this job.
+// Open returns a job's payload from its stored form; an unsealed one is returned unchanged. The error is a
+// *KeyError if the key is not available, and ErrChanged if the payload is not what was sealed for this job.
 func (b *Box) Open(id string, stored []byte) ([]byte, error) {
 	if !Sealed(stored) {
 		return stored, nil
@@ -178,14 +180,14 @@ func (b *Box) Open(id string, stored []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// OpenJob is Open for a payload whose record has that digest. A digest that was made with a key can't be made by who only writes to Redis: plain text
-// under one, or another payload than the digest's, is ErrChanged.
+// OpenJob is Open for a payload whose record has that digest. A keyed digest can't be forged by a program that
+// can only write to Redis: a plain payload with one, or a payload that does not match it, is ErrChanged.
 func (b *Box) OpenJob(id string, stored []byte, digest string) ([]byte, error) {
 	keyed := strings.HasPrefix(digest, keyedMark)
 	switch {
 	case keyed && !Sealed(stored):
 		return nil, ErrChanged
-	case b != nil && b.require && !keyed && Sealed(stored): // a digest in plain holds no payload fast
+	case b != nil && b.require && !keyed && Sealed(stored): // a plain digest does not authenticate a payload
 		return nil, ErrChanged
 	case b != nil && b.require && !keyed:
 		return nil, ErrPlain
@@ -200,13 +202,13 @@ func (b *Box) OpenJob(id string, stored []byte, digest string) ([]byte, error) {
 	return plain, nil
 }
 
-// Reveal opens a stored payload for who looks at it, and returns with it what is stored, where that is sealed. foreign: it is parked as
-// unreadable; what was never a job has no digest of its own.
+// Reveal opens a stored payload for display, and also returns the stored form if that is sealed. foreign: it is
+// parked as unreadable, and has no digest because it was never a job.
 func (b *Box) Reveal(id string, stored []byte, digest string, foreign bool) (payload, sealed []byte, err error) {
 	switch {
 	case foreign && Sealed(stored):
 		payload, err = b.Open(id, stored)
-	case len(stored) > 0: // a job that is done has none
+	case len(stored) > 0: // a finished job has none
 		payload, err = b.OpenJob(id, stored, digest)
 	}
 	if Sealed(stored) {
@@ -215,7 +217,7 @@ func (b *Box) Reveal(id string, stored []byte, digest string, foreign bool) (pay
 	return payload, sealed, err
 }
 
-// namesKey keeps an id that somebody wrote into Redis from being shown as one of ours.
+// namesKey keeps an id that another program wrote to Redis from being shown as one of ours.
 func namesKey(id string) bool {
 	for _, c := range []byte(id) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' {
@@ -225,8 +227,8 @@ func namesKey(id string) bool {
 	return id != ""
 }
 
-// Digest returns what is stored of a payload's digest: nobody without the key can tell from it what the payload might be, nor that
-// two jobs have the same one.
+// Digest returns the stored form of a payload's digest: without the key, the payload can't be guessed from it,
+// and equal payloads of two jobs are not recognizable.
 func (b *Box) Digest(id, plain string) string {
 	if !b.Seals() {
 		return plain
@@ -237,7 +239,8 @@ func (b *Box) Digest(id, plain string) string {
 	return "" // unreachable: Seal has failed before
 }
 
-// SameDigest says whether a stored digest is of that payload, whichever key it was made with, or without any.
+// SameDigest reports whether a stored digest is of that payload, with whichever key it was made, or without
+// any.
 func (b *Box) SameDigest(id, plain, stored string) bool {
 	if stored == plain {
 		return true
@@ -253,10 +256,10 @@ func (b *Box) SameDigest(id, plain, stored string) bool {
 	return false
 }
 
-// keyedMark begins a digest that was made with a key: no hex digit, so that it is never taken for a digest in plain.
+// keyedMark is the prefix of a keyed digest: not a hex digit, so that it is never taken for a plain one.
 const keyedMark = "k"
 
-// keyed returns a payload's digest under a key.
+// keyed returns a payload's digest with a key.
 func (b *Box) keyed(k *key, id, plain string) string {
 	m, _ := k.macs.Get().(hash.Hash)
 	defer k.macs.Put(m)

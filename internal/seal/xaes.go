@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 )
 
-// nonceBytes is how long a nonce of XAES-256-GCM is: so long that random ones may be used for as many payloads as anybody will ever have.
+// nonceBytes is the length of a nonce of XAES-256-GCM: long enough for any number of random ones.
 const nonceBytes = 24
 
-// xaes is XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with a key of its own for each first half of a nonce, made from that and
-// the long key. It needs nothing but AES and GCM.
+// xaes is XAES-256-GCM (c2sp.org/XAES-256-GCM): AES-256-GCM with a separate key for each first half of a nonce,
+// derived from that half and the long key. It needs only AES and GCM.
 type xaes struct {
 	block cipher.Block
 	k1    [aes.BlockSize]byte
@@ -34,7 +34,7 @@ func newXAES(key [KeyBytes]byte) *xaes {
 	return x
 }
 
-// message returns the AES-256-GCM of a nonce, and the half of the nonce that is left for it.
+// message returns the AES-256-GCM for a nonce, and the half of the nonce to use with it.
 func (x *xaes) message(nonce []byte) (cipher.AEAD, []byte) {
 	var key [2 * aes.BlockSize]byte
 	for half := range 2 {
@@ -60,18 +60,19 @@ func (x *xaes) open(nonce, sealed, bound []byte) ([]byte, error) {
 	return gcm.Open(nil, rest, sealed, bound)
 }
 
-// runLength is how many messages share the first half of their nonces, and with it the key that is made from it: making one takes longer than
-// sealing a payload. Their second halves are random, and 2³² of those would be few enough for one key.
+// runLength is how many messages share the first half of their nonces, and the key derived from it, because
+// deriving takes longer than sealing a payload. Their second halves are random, and even 2³² of those would be
+// safe with one key.
 const runLength = 4096
 
-// run is such messages.
+// run is such a group of messages.
 type run struct {
 	half [12]byte
 	gcm  cipher.AEAD
 	used atomic.Int64
 }
 
-// next returns the run that the next message belongs to.
+// next returns the run of the next message.
 func (x *xaes) next() *run {
 	if r := x.now.Load(); r != nil && r.used.Add(1) < runLength {
 		return r

@@ -9,7 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Request begins the span of an HTTP request that came in, below the caller's own if it says one (traceparent).
+// Request starts the span of a received HTTP request, as a child of the caller's own if there is one
+// (traceparent).
 func (t *Tracer) Request(r *http.Request) (context.Context, trace.Span) {
 	if t == nil {
 		return r.Context(), trace.SpanFromContext(r.Context())
@@ -26,7 +27,8 @@ func Answered(span trace.Span, method, route string, status int) {
 	span.End()
 }
 
-// Within returns ctx with the span that a traceparent names, as a program gets one in its environment; as it is if that is none.
+// Within returns ctx with the span of a traceparent, as programs get it in the environment; ctx itself if it is
+// invalid.
 func Within(ctx context.Context, traceparent string) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
 }

@@ -9,12 +9,12 @@ import (
 
 type rootKey struct{}
 
-// withRoot has the next trace begun in ctx get these ids.
+// withRoot makes the next trace started in ctx get these ids.
 func withRoot(ctx context.Context, c trace.SpanContextConfig) context.Context {
 	return context.WithValue(ctx, rootKey{}, c)
 }
 
-// ids gives spans their ids: those that follow from a job for the root of its trace, random ones for all others.
+// ids generates span ids: those derived from a job for the root of its trace, random ones for all others.
 type ids struct{}
 
 // NewIDs implements sdk.IDGenerator.

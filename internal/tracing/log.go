@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// LogHandler returns a handler that names the trace of each line whose context has one.
+// LogHandler returns a handler that adds the trace to lines whose context has one.
 func (t *Tracer) LogHandler(next slog.Handler) slog.Handler {
 	if t == nil {
 		return next

@@ -18,12 +18,12 @@ import (
 	"spillway/internal/job"
 )
 
-// queued is how many spans wait to be sent at most, unless OTEL_BSP_MAX_QUEUE_SIZE says otherwise; those beyond are dropped.
+// queued is the most spans waiting to be sent, unless OTEL_BSP_MAX_QUEUE_SIZE is set; others are dropped.
 const queued = 16384
 
-// Open returns the tracer that the environment asks for with OpenTelemetry's own variables, or nil where none of
-// OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: then nothing is set up. service is the name that the spans go by unless
-// OTEL_SERVICE_NAME gives another. log hears of what could not be sent. An error is a usage error.
+// Open returns the tracer configured by OpenTelemetry's environment variables, or nil if neither
+// OTEL_EXPORTER_OTLP_ENDPOINT nor OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: then nothing is set up. service is
+// the service name unless OTEL_SERVICE_NAME is set. log logs what could not be sent. An error is a usage error.
 func Open(ctx context.Context, service string, getenv func(string) string, log *slog.Logger) (*Tracer, error) {
 	if on, err := wanted(getenv); err != nil || !on {
 		return nil, err
@@ -44,7 +44,8 @@ func Open(ctx context.Context, service string, getenv func(string) string, log *
 	return newTracer(sdk.WithBatcher(exporter, batch...), sdk.WithResource(about)), nil
 }
 
-// wanted says whether the environment asks for traces. What it asks for and can't have is an error: nobody would miss what is silently not there.
+// wanted reports whether the environment asks for traces. Unsupported settings are an error, because silently
+// missing traces would not be noticed.
 func wanted(getenv func(string) string) (bool, error) {
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") || getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return false, nil
@@ -61,7 +62,7 @@ func wanted(getenv func(string) string) (bool, error) {
 		protocol = getenv("OTEL_EXPORTER_OTLP_PROTOCOL")
 	}
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
-		// The exporter takes a wrong one for localhost.
+		// The exporter would take an invalid one for localhost.
 		if u, err := url.Parse(getenv(name)); getenv(name) != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 			return false, usage(name+" is not a URL", "write one like http://collector:4318")
 		}
@@ -76,10 +77,10 @@ func usage(message, hint string) error {
 	return &job.Error{Code: job.CodeUsage, Message: message, Hint: hint}
 }
 
-// complainEvery is how often the log hears that traces can't be sent.
+// complainEvery is how often failures to send traces are logged.
 const complainEvery = time.Minute
 
-// complaints passes on what goes wrong with sending, now and then: a collector that is away is no reason to fill the log.
+// complaints logs failures to send, rarely enough that an unreachable collector does not fill the log.
 type complaints struct {
 	log *slog.Logger
 

@@ -7,7 +7,8 @@ import (
 	"spillway/internal/job"
 )
 
-// Replays returns a job.Readmitter that tells the traces of a gateway's jobs what it took in.
+// Replays returns a job.Readmitter that records in the traces of a gateway's jobs that they were admitted
+// again.
 func (t *Tracer) Replays(gateway string, to job.Readmitter) job.Readmitter {
 	if t == nil {
 		return to

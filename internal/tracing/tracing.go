@@ -1,10 +1,10 @@
-// Package tracing makes OpenTelemetry traces of jobs, where the environment asks for them; else there is nothing of it, and a nil Tracer
-// does nothing. It is beside the walk: every step may tell it what it did.
+// Package tracing makes OpenTelemetry traces of jobs if the environment asks for them; otherwise a nil Tracer
+// does nothing. Every step may record what it did.
 //
-// A job has one trace, from its acceptance through every attempt, parking and replay until it is done, whatever restarts in between:
-// the trace's id, and that of its root, the span "enqueue", follow from the gateway and the job's id. So nothing is kept of a trace with the
-// job, in its record or in the queue, and no step can lose it. Spans carry ids, times, states and statuses: never a payload,
-// an answer or a secret.
+// A job has one trace, from its acceptance through every attempt, parking and replay until it is done, across
+// restarts: the ids of the trace and of its root, the span "enqueue", are derived from the gateway and the
+// job's id. So nothing of a trace is stored with the job, and no step can lose it. Spans carry ids, times,
+// states and statuses: never a payload, an answer or a secret.
 package tracing
 
 import (
@@ -20,10 +20,10 @@ import (
 	"spillway/internal/job"
 )
 
-// scope names the program in its spans.
+// scope is the program's name in its spans.
 const scope = "spillway"
 
-// Tracer makes spans. Nil: there are none. Safe for concurrent use.
+// Tracer makes spans. Nil: none. It is safe for concurrent use.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -34,7 +34,7 @@ func newTracer(options ...sdk.TracerProviderOption) *Tracer {
 	return &Tracer{provider: p, tracer: p.Tracer(scope)}
 }
 
-// Close sends what was not sent yet, until ctx ends.
+// Close sends the remaining spans, until ctx ends.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -51,15 +51,16 @@ func root(gateway, id string) trace.SpanContextConfig {
 	return c
 }
 
-// parent returns the root of a job's trace for spans to go below it. The sampler is asked as it was when the root itself was made, for
-// the root is not at hand: so every process decides the same. What is begun for that is never ended, so nobody hears of it.
+// parent returns the root of a job's trace as parent of further spans. It asks the sampler as for the root
+// itself, which is not available, so that every process decides the same. The span started for that is never
+// ended, and so never exported.
 func (t *Tracer) parent(gateway, id string) trace.SpanContext {
 	_, asked := t.tracer.Start(withRoot(context.Background(), root(gateway, id)), "enqueue", trace.WithNewRoot())
 	return asked.SpanContext().WithRemote(true)
 }
 
-// Accepted makes the roots of the traces of jobs that were taken in, between two moments: those whose outcome is that they are enqueued or
-// parked now. A span in ctx is linked to.
+// Accepted makes the root spans of accepted jobs, for those whose outcome is that they were enqueued or parked
+// now. They are linked to a span in ctx.
 func (t *Tracer) Accepted(ctx context.Context, jobs []job.Job, outcome func(i int) job.Admittance, begun, ended time.Time) {
 	if t == nil {
 		return
@@ -68,7 +69,7 @@ func (t *Tracer) Accepted(ctx context.Context, jobs []job.Job, outcome func(i in
 	if from := trace.SpanContextFromContext(ctx); from.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: from}))
 	}
-	if len(jobs) == 1 { // whoever reads the caller's trace finds the job's
+	if len(jobs) == 1 { // so that the job's trace can be found from the caller's
 		trace.SpanFromContext(ctx).AddLink(trace.Link{SpanContext: trace.NewSpanContext(root(jobs[0].Gateway, jobs[0].ID))})
 	}
 	for i, j := range jobs {
@@ -85,7 +86,7 @@ func (t *Tracer) Accepted(ctx context.Context, jobs []job.Job, outcome func(i in
 	}
 }
 
-// Job returns a context in which spans belong to a job's trace. Whether it has one is asked of its sampler.
+// Job returns a context in which spans belong to a job's trace. The sampler decides whether it has one.
 func (t *Tracer) Job(ctx context.Context, gateway, id string) context.Context {
 	if t == nil {
 		return ctx
@@ -93,7 +94,7 @@ func (t *Tracer) Job(ctx context.Context, gateway, id string) context.Context {
 	return trace.ContextWithRemoteSpanContext(ctx, t.parent(gateway, id))
 }
 
-// Attempt begins the span of one delivery of a job to a worker. The context is for Step, Note and the log.
+// Attempt starts the span of one delivery of a job to a worker. The context is for Step, Note and the log.
 func (t *Tracer) Attempt(ctx context.Context, gateway, id string, generation int64) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, trace.SpanFromContext(ctx)
@@ -106,7 +107,7 @@ func (t *Tracer) Attempt(ctx context.Context, gateway, id string, generation int
 	return ctx, span
 }
 
-// Replayed tells of parked jobs that were taken in again, and what for.
+// Replayed records that parked jobs were admitted again, and how.
 func (t *Tracer) Replayed(ctx context.Context, gateway string, jobs []job.Return, answers []job.Admittance, begun time.Time) {
 	if t == nil {
 		return
@@ -124,7 +125,7 @@ func (t *Tracer) Replayed(ctx context.Context, gateway string, jobs []job.Return
 	}
 }
 
-// Begin begins a span of the process's own, below the one in ctx, or a trace if there is none.
+// Begin starts a span of the process's own, as a child of the one in ctx, or a trace if there is none.
 func (t *Tracer) Begin(ctx context.Context, name string, kind trace.SpanKind) (context.Context, trace.Span) {
 	if t == nil {
 		return ctx, trace.SpanFromContext(ctx)
@@ -132,7 +133,7 @@ func (t *Tracer) Begin(ctx context.Context, name string, kind trace.SpanKind) (c
 	return t.tracer.Start(ctx, name, trace.WithSpanKind(kind))
 }
 
-// Step tells of a part of what the span in ctx is about, when it is over. A client is a call to somebody else.
+// Step records a finished part of the work of the span in ctx. client marks a call to another system.
 func Step(ctx context.Context, name string, client bool, begun, ended time.Time, about ...attribute.KeyValue) {
 	above := trace.SpanFromContext(ctx)
 	if !above.IsRecording() {
@@ -146,7 +147,7 @@ func Step(ctx context.Context, name string, client bool, begun, ended time.Time,
 	span.End(trace.WithTimestamp(ended))
 }
 
-// Note says more of the span in ctx; failed marks it as an error.
+// Note adds attributes to the span in ctx; failed marks it as an error.
 func Note(ctx context.Context, failed bool, about ...attribute.KeyValue) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -158,7 +159,7 @@ func Note(ctx context.Context, failed bool, about ...attribute.KeyValue) {
 	}
 }
 
-// Traced says whether what ctx is about is traced: then it is worth gathering what to say of it.
+// Traced reports whether the work in ctx is traced, so that gathering attributes is worthwhile.
 func Traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
 func of(gateway, id string) []attribute.KeyValue {

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// mostLine is how long a line may be, in bytes: an error has the words of a gateway, and an act the ids that somebody named.
+// mostLine is the longest line, in bytes: an error quotes a gateway, and an act lists ids.
 const mostLine = 64 << 20
 
-// text is a value of JSON that is a text, a number or a boolean, as it is written. null is empty.
+// text is a JSON string, number or boolean, as written. null is empty.
 type text string
 
-// UnmarshalJSON takes what has no parts.
+// UnmarshalJSON accepts scalars only.
 func (t *text) UnmarshalJSON(b []byte) error {
 	switch b[0] {
 	case '"':
@@ -50,7 +50,7 @@ type callLine struct {
 	Headers   map[string]text `json:"headers"`
 }
 
-// headerColumn begins the name of a column that has a header.
+// headerColumn is the prefix of a column name for a header.
 const headerColumn = "header:"
 
 func (l *callLine) column(name string) *text {
@@ -81,7 +81,7 @@ func (l *callLine) column(name string) *text {
 	return nil
 }
 
-// bookLine is a line of an export of the books.
+// bookLine is a line of an exported list of jobs.
 type bookLine struct {
 	ID        text `json:"id"`
 	Gateway   text `json:"gateway"`
@@ -147,9 +147,10 @@ func (l *bookLine) column(name string) *text {
 	return nil
 }
 
-// lines reads a file of NDJSON, or of CSV with a header, by its first character. of makes a line out of JSON, or out of the columns of CSV. Blank lines are passed over.
+// lines reads a file of NDJSON, or of CSV with a header, depending on its first character. of makes a line of
+// JSON, or of CSV columns. Blank lines are skipped.
 type lines[L any] struct {
-	column func(*L, string) *text // nil: it is never CSV
+	column func(*L, string) *text // nil: never CSV
 	take   func(at Place, line *L) error
 	bad    func(at Place, err error) error
 	must   []string // columns that a CSV file needs
@@ -171,7 +172,7 @@ func (l lines[L]) read(ctx context.Context, in Input) error {
 	return l.csv(ctx, in, r)
 }
 
-// begins returns the first character that is not blank, and leaves it where it is.
+// begins returns the first character that is not blank, without consuming it.
 func begins(r *bufio.Reader) (byte, error) {
 	for n := 1; ; n++ {
 		b, err := r.Peek(n)
@@ -179,7 +180,7 @@ func begins(r *bufio.Reader) (byte, error) {
 			return 0, err
 		}
 		switch c := b[n-1]; c {
-		case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // a byte order mark is blank, too
+		case ' ', '\t', '\r', '\n', 0xef, 0xbb, 0xbf: // a byte order mark counts as blank
 		default:
 			return c, nil
 		}
@@ -225,7 +226,7 @@ func (l lines[L]) told(at Place, err error) error {
 
 func (l lines[L]) csv(ctx context.Context, in Input, r *bufio.Reader) error {
 	if mark, _ := r.Peek(3); bytes.Equal(mark, []byte("\ufeff")) {
-		_, _ = r.Discard(3) // they were just seen
+		_, _ = r.Discard(3) // just seen
 	}
 	rows := csv.NewReader(r)
 	rows.FieldsPerRecord = -1
@@ -288,7 +289,7 @@ func (l lines[L]) row(at Place, head, row []string) error {
 	return l.take(at, line)
 }
 
-// unquoted takes off the ' that an export puts before what a spreadsheet would take for a formula.
+// unquoted removes the ' that an export puts before a text that a spreadsheet would take for a formula.
 func unquoted(cell string) string {
 	rest, is := strings.CutPrefix(cell, "'")
 	if begins := strings.TrimLeft(rest, " "); is && begins != "" && strings.ContainsAny(begins[:1], "=+-@") {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// mostPlaces is how many lines a finding names, and how many answers of a job are told apart.
+// mostPlaces is how many lines a finding lists, and how many answers of a job are told apart.
 const mostPlaces = 10
 
-// States and reasons of the books.
+// The states and reasons in exports.
 const (
 	stateDone      = "done"
 	stateParked    = "parked"
@@ -20,25 +20,25 @@ const (
 	stateInFlight  = "in_flight"
 )
 
-// account is one job on all sides.
+// account is everything known of one job.
 type account struct {
 	gateway, id string
 	book        *book
 	booked      []Place
 	bookFile    int
 	listed      []Place
-	calls       int64 // look-ups apart
+	calls       int64 // without look-ups
 	called      []Place
-	first       int64   // when the first of them came
+	first       int64   // time of the first call
 	statuses    []int64 // of calls and look-ups
 	charges     int64
 	charged     []Place
 	money       []money         // of the first charges
-	paid        map[string]bool // keys that were answered with a success
+	paid        map[string]bool // keys that had a successful answer
 	reference   string          // of the first charge
 }
 
-// judgeJobs takes all lines of each job together.
+// judgeJobs checks all lines of each job together.
 func (c *checker) judgeJobs(ctx context.Context) error {
 	a, of := &account{}, []byte(nil)
 	err := c.jobs.each(ctx, func(key, value []byte) error {
@@ -84,7 +84,7 @@ func (a *account) add(c *checker, from byte, at int64, file int, line int64, val
 	a.call(c.side(a.gateway), callOf(value), at, note)
 }
 
-// call takes a call in, in the order of time.
+// call records a call. Calls come in time order.
 func (a *account) call(s *Side, k call, at int64, note func(*[]Place)) {
 	if !slices.Contains(a.statuses, k.status) && len(a.statuses) < mostPlaces {
 		a.statuses = append(a.statuses, k.status)
@@ -120,7 +120,8 @@ const (
 	success = 2
 )
 
-// hasCharged says that a call charged. Where the log does not say so, that is the first success under a key, and each one without a key.
+// hasCharged reports whether a call charged. If the log does not say so, the first success under a key charged,
+// and every success without a key.
 func (a *account) hasCharged(k call) bool {
 	if k.charged != unsaid {
 		return k.charged == yes
@@ -135,10 +136,10 @@ func (a *account) hasCharged(k call) bool {
 	return true
 }
 
-// judge holds the sides of a job against one another.
+// judge compares the sides of a job.
 func (c *checker) judge(a *account) error {
 	if a.id == "" {
-		return nil // before the first
+		return nil // before the first one
 	}
 	b := a.book
 	if a.charges > 1 {
@@ -171,12 +172,12 @@ func (c *checker) judge(a *account) error {
 	return c.lineUp(a)
 }
 
-// tell counts a finding of a job.
+// tell records a finding about a job.
 func (c *checker) tell(a *account, kind Kind, where []Place, format string, args ...any) {
 	c.found(Finding{Kind: kind, Gateway: a.gateway, ID: a.id, Text: fmt.Sprintf(format, args...), Where: slices.Clone(where)})
 }
 
-// judgeDone judges a job that is done in the books.
+// judgeDone checks a job that is done.
 func (c *checker) judgeDone(a *account) {
 	b := a.book
 	switch {
@@ -191,7 +192,7 @@ func (c *checker) judgeDone(a *account) {
 	}
 }
 
-// judgeCharge compares the one charge of a job with its record.
+// judgeCharge compares the single charge of a job with its record.
 func (c *checker) judgeCharge(a *account) {
 	b, m := a.book, a.money[0]
 	where := slices.Concat(a.booked, a.charged)
@@ -207,11 +208,11 @@ func (c *checker) judgeCharge(a *account) {
 	}
 }
 
-// judgeOpen judges a job that is not done.
+// judgeOpen checks a job that is not done.
 func (c *checker) judgeOpen(a *account) {
 	b := a.book
 	switch {
-	case b.called == 0 && a.calls > 0 && b.state != stateInFlight: // the books get to know of a call when it ends
+	case b.called == 0 && a.calls > 0 && b.state != stateInFlight: // a call is recorded when it ends
 		c.tell(a, CalledNotSaid, slices.Concat(a.booked, a.called), "the provider saw %s of it%s, and the books say that it was never called: %s", counted(a.calls, "call"),
 			but(a.charges > 0, " and charged it"), b.where())
 	case a.charges == 0:
@@ -222,16 +223,16 @@ func (c *checker) judgeOpen(a *account) {
 	}
 }
 
-// open says that the books themselves don't know whether it was charged.
+// open reports whether the record itself says that the outcome is unknown.
 func (b *book) open() bool {
 	switch b.state {
 	case stateParked, stateDiscarded:
 		return b.reason == "unknown_outcome" || b.reason == "exhausted" || b.reason == "paused" || b.reason == "rejected" || b.reason == "awaiting_approval"
 	}
-	return true // it goes on
+	return true // it will be called
 }
 
-// where is the state and, of a parked job, the reason.
+// where returns the state, with the reason of a parked job.
 func (b *book) where() string {
 	if b.reason == "" {
 		return b.state
@@ -239,7 +240,7 @@ func (b *book) where() string {
 	return b.state + " as " + b.reason
 }
 
-// judgeAnswer looks for the last answer of the books among those that the provider gave.
+// judgeAnswer looks for the recorded last answer among those that the provider gave.
 func (c *checker) judgeAnswer(a *account) {
 	b := a.book
 	switch {
@@ -251,7 +252,7 @@ func (c *checker) judgeAnswer(a *account) {
 	}
 }
 
-// answers lists the answers of the provider.
+// answers lists the provider's answers.
 func (a *account) answers() string {
 	texts := make([]string, len(a.statuses))
 	for i, s := range a.statuses {

@@ -10,12 +10,12 @@ import (
 
 // Limit allows N calls in every window (t-Window, t].
 type Limit struct {
-	Gateway string // only calls to this one; empty: to each, by itself
+	Gateway string // applies only to this gateway; empty: to each one individually
 	N       int64
 	Window  time.Duration // whole microseconds
-	// By is what calls must have in common to be counted together: path, or header:NAME. Empty: all are.
+	// By is what calls counted together have in common: path, or header:NAME. Empty: all are counted together.
 	By string
-	// Only is the one path or value whose calls are counted. Empty: each has a limit of its own.
+	// Only is the only path or value whose calls are counted. Empty: each has its own limit.
 	Only string
 }
 
@@ -29,8 +29,9 @@ var (
 	gateway = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 )
 
-// ParseLimit reads 100/s, 5000/m or 300/10s; path=25/s or header:Stripe-Account=5/s, for the calls to each path or of each value; path:/v1/refunds=5/s or
-// header:Stripe-Account:acct_1=5/s, for those of one; and @GATEWAY behind it.
+// ParseLimit parses 100/s, 5000/m or 300/10s; path=25/s or header:Stripe-Account=5/s, for the calls to each
+// path or with each value; path:/v1/refunds=5/s or header:Stripe-Account:acct_1=5/s, for those of one; each
+// optionally followed by @GATEWAY.
 func ParseLimit(text string) (Limit, error) {
 	bad := func(what string) (Limit, error) { return Limit{}, fmt.Errorf("%q is not a limit: %s", text, what) }
 	by, rest := "", text
@@ -69,7 +70,7 @@ func ParseLimit(text string) (Limit, error) {
 	return l, nil
 }
 
-// String writes it as ParseLimit reads it.
+// String returns the form that ParseLimit parses.
 func (l Limit) String() string {
 	text := fmt.Sprintf("%d/%s", l.N, l.Window)
 	for unit, window := range units {
@@ -90,7 +91,7 @@ func (l Limit) String() string {
 	return text
 }
 
-// of is what a call has of what the limit counts by.
+// of returns the call's value of what the limit counts by.
 func (l Limit) of(c call) string {
 	if name, is := strings.CutPrefix(l.By, byHeader); is {
 		for n, v := range c.headers {
@@ -106,7 +107,7 @@ func (l Limit) of(c call) string {
 	return ""
 }
 
-// counts says that the limit counts a call, and with which others.
+// counts reports whether the limit counts a call, and in which group.
 func (l Limit) counts(c call) (with string, is bool) {
 	if l.Gateway != "" && l.Gateway != c.gateway {
 		return "", false

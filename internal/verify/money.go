@@ -8,18 +8,18 @@ import (
 	"slices"
 )
 
-// Sums is money of the jobs of one state, in minor units, by the books and by the provider.
+// Sums is the money of the jobs in one state, in minor units, by records and by provider.
 type Sums struct {
 	Gateway  string `json:"gateway"`
-	State    string `json:"state"` // of a parked job, its reason; not_in_books
+	State    string `json:"state"` // the reason of a parked job; not_in_books
 	Currency string `json:"currency"`
 	Jobs     int64  `json:"jobs"`
-	// Booked is what the books have, Charged what the provider has charged. Jobs that have an amount on one side alone are in neither.
+	// Booked is the recorded sum, Charged the provider's. Jobs with an amount on only one side are in neither.
 	Booked  big.Int `json:"booked"`
 	Charged big.Int `json:"charged"`
 }
 
-// sumKey is what sums are apart by.
+// sumKey identifies a sum.
 type sumKey struct{ gateway, state, currency string }
 
 func (c *checker) sums(k sumKey) *Sums {
@@ -68,7 +68,7 @@ func (c *checker) tally(a *account) {
 	}
 }
 
-// judgeMoney compares the sums of what is done.
+// judgeMoney compares the sums of done jobs.
 func (c *checker) judgeMoney(context.Context) error {
 	for _, s := range sumsOf(c.money) {
 		if s.State != stateDone || s.Booked.Cmp(&s.Charged) == 0 {

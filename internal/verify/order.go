@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// queued is a job in the order in which it should be called, and when it was.
+// queued is a job's position in the order in which jobs should be called, and when it was called.
 type queued struct {
 	order, first int64
 	id           string
@@ -15,7 +15,7 @@ type queued struct {
 	line         int64
 }
 
-// lineUp puts a job among those that it stands in line with: of the same gateway, batch, route, class and lane.
+// lineUp adds a job to its queue: that of its gateway, batch, route, class and lane.
 func (c *checker) lineUp(a *account) error {
 	b := a.book
 	if c.Slack < 0 || a.calls == 0 || b.replays > 0 {
@@ -33,15 +33,15 @@ func (c *checker) lineUp(a *account) error {
 	for _, part := range []string{a.gateway, b.batch, b.route, b.priority, b.lane} {
 		key = append(append(key, part...), 0)
 	}
-	// The last one comes first: what was called before a job is known by then.
+	// The last job comes first, so that the calls of later jobs are known.
 	value := packed(nil).int(order).int(a.first).text(a.id).int(int64(a.bookFile)).int(a.booked[0].Line)
 	return c.queue.put(key.sorted(^order).sorted(a.first), value)
 }
 
-// judgeOrder goes through each line from its end, and looks for jobs that were called long after one behind them.
+// judgeOrder walks each queue from its end, and looks for jobs that were called long after a later one.
 func (c *checker) judgeOrder(ctx context.Context) error {
 	var of []byte
-	var behind, alike *queued // of those behind: the one that was called first; and of those that may stand before or behind
+	var behind, alike *queued // of the later jobs: the one called first; and the same of those whose order is unknown
 	return c.queue.each(ctx, func(key, value []byte) error {
 		const numbers = 2 * 8
 		if group := key[:len(key)-numbers]; !bytes.Equal(group, of) {

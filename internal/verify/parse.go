@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// call is one arrival at the provider.
+// call is one call received by the provider.
 type call struct {
 	at        int64 // µs since 1970
 	gateway   string
 	id, key   string // of the job
-	status    int64  // 0: no answer, or none is known
+	status    int64  // 0: no answer, or unknown
 	charged   answer
 	amount    money
 	reference string
@@ -22,7 +22,7 @@ type call struct {
 	look      bool
 }
 
-// answer is yes, no, or not said.
+// answer is yes, no, or unknown.
 type answer int64
 
 const (
@@ -38,7 +38,7 @@ type money struct {
 	currency string
 }
 
-// generation is what stands behind the job's id in a key, from the second key on.
+// generation matches the suffix after the job's id in a key, from the second generation on.
 var generation = regexp.MustCompile(`~[0-9]+$`)
 
 func (c *checker) call(l *callLine) (k call, err error) {
@@ -75,7 +75,7 @@ func (c *checker) call(l *callLine) (k call, err error) {
 	return k, named(k.id, "neither id nor key says which job it was for")
 }
 
-// book is a job as the books have it.
+// book is an exported job.
 type book struct {
 	gateway, id                  string
 	batch, route, priority, lane string
@@ -114,7 +114,7 @@ func (l *bookLine) book() (b book, err error) {
 	return b, nil
 }
 
-// named refuses an id that is none.
+// named returns an error for an invalid id.
 func named(id, why string) error {
 	if id == "" {
 		return badLine("%s", why)
@@ -125,13 +125,14 @@ func named(id, why string) error {
 	return nil
 }
 
-// Times in microseconds since 1970 lie between these: from 1973 to 5138. Seconds, milliseconds and nanoseconds do not.
+// Bounds of times in microseconds since 1970: from 1973 to 5138. Times in seconds, milliseconds or nanoseconds
+// are outside.
 const (
 	leastMicros = 100_000_000_000_000
 	mostMicros  = 100_000_000_000_000_000
 )
 
-// micros reads a time: whole microseconds since 1970, or RFC 3339. 0: there is none.
+// micros parses a time: whole microseconds since 1970, or RFC 3339. 0: none.
 func micros(name string, t text) (int64, error) {
 	if t == "" {
 		return 0, nil
@@ -149,7 +150,7 @@ func micros(name string, t text) (int64, error) {
 	return at.UnixMicro(), nil
 }
 
-// whole reads a number from 0 up. Nothing is 0.
+// whole parses a number from 0 up. An empty text is 0.
 func whole(name string, t text) (int64, error) {
 	n, err := strconv.ParseInt(cmp.Or(string(t), "0"), 10, 64)
 	if err != nil || n < 0 {

@@ -10,23 +10,23 @@ import (
 	"strings"
 )
 
-// The kinds of lines of one job, in the order in which they are judged.
+// The kinds of lines about one job, in the order in which they are checked.
 const (
 	fromBooks byte = iota
 	fromJobs
 	fromLog
 )
 
-// place names a line of a file that has a number.
+// place returns the place of a line in a numbered file.
 func (c *checker) place(file int, line int64) Place { return Place{c.files[file], line} }
 
-// file gives a file its number.
+// file returns the number of a file.
 func (c *checker) file(name string) int {
 	c.files = append(c.files, name)
 	return len(c.files) - 1
 }
 
-// read reads all files but the trail.
+// read reads all files except the audit trail.
 func (c *checker) read(ctx context.Context) error {
 	for _, in := range c.Books {
 		if err := c.readBooks(ctx, in); err != nil {
@@ -55,7 +55,7 @@ func (c *checker) read(ctx context.Context) error {
 	return nil
 }
 
-// put keeps a line of one job.
+// put stores a line about one job.
 func (c *checker) put(gateway, id string, from byte, at int64, p Place, file int, value packed) error {
 	key := packed(append(append(append(append([]byte(gateway), 0), id...), 0), from))
 	return c.jobs.put(key.sorted(at).sorted(int64(file)).sorted(p.Line), value)
@@ -78,7 +78,7 @@ func (c *checker) readBooks(ctx context.Context, in Input) error {
 func (c *checker) readLog(ctx context.Context, in Input) error {
 	file := c.file(in.Name)
 	if one, err := c.gatewayOf(in, ""); err == nil {
-		c.covered[one] = true // also where it saw no call
+		c.covered[one] = true // even without calls
 	}
 	return lines[callLine]{column: (*callLine).column, bad: c.unreadable, must: []string{"at"}, take: func(at Place, l *callLine) error {
 		k, err := c.call(l)
@@ -98,7 +98,7 @@ func (c *checker) readLog(ctx context.Context, in Input) error {
 	}}.read(ctx, in)
 }
 
-// gatewayOf returns whose a line is.
+// gatewayOf returns the gateway of a line.
 func (c *checker) gatewayOf(in Input, line string) (string, error) {
 	switch {
 	case line != "":
@@ -116,10 +116,10 @@ func (c *checker) gatewayOf(in Input, line string) (string, error) {
 		"name it, like --provider-log stripe=" + in.Name + ", or look at one alone with -g"}
 }
 
-// jobLine is a line of a billing file: whatever it has, by its names.
+// jobLine is a line of a billing file: all of its fields by name.
 type jobLine map[string]any
 
-// UnmarshalJSON keeps numbers as they are written.
+// UnmarshalJSON keeps numbers as written.
 func (l *jobLine) UnmarshalJSON(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -161,7 +161,7 @@ func (c *checker) readJobs(ctx context.Context, in Input) error {
 		}}.read(ctx, in)
 }
 
-// text returns a field by its dotted path, as text.
+// text returns the field at a dotted path, as text.
 func (l jobLine) text(path string) string {
 	var v any = map[string]any(l)
 	for _, name := range strings.Split(path, ".") {

@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// sorter sorts what is put into it by key. What does not fit into its memory goes into temporary files, which nobody else can read and which have no name
-// any more, so that they are gone with the process, however that ends.
+// sorter sorts items by key. What does not fit into its memory goes into temporary files. They are unlinked and
+// readable only by this process, so that they disappear with it, however it ends.
 type sorter struct {
 	dir   string
 	most  int    // bytes in memory
@@ -23,10 +23,10 @@ type sorter struct {
 	runs  []*os.File
 }
 
-// item is where one of them stands.
+// item is the position of an item.
 type item struct{ at, key, end int }
 
-// itemSize is about what an item takes beside its bytes.
+// itemSize is the approximate size of an item without its bytes.
 const itemSize = 24
 
 // runBuffer is how much of a file is read or written at once.
@@ -62,14 +62,14 @@ func unkept(err error) error {
 	return fmt.Errorf("sorting in temporary files; $TMPDIR says where they go: %w", err)
 }
 
-// spill writes what is in memory into a file, sorted.
+// spill writes the items in memory into a file, sorted.
 func (s *sorter) spill() error {
 	s.sort()
 	f, err := os.CreateTemp(s.dir, "verify-*")
 	if err != nil {
 		return unkept(err)
 	}
-	_ = os.Remove(f.Name()) // where an open file can't be removed, close does it
+	_ = os.Remove(f.Name()) // if an open file can't be removed, close does it
 	s.runs = append(s.runs, f)
 	w := bufio.NewWriterSize(f, runBuffer)
 	var head []byte
@@ -85,7 +85,8 @@ func (s *sorter) spill() error {
 	return nil
 }
 
-// each visits all in the order of their keys. Key and value hold until visit returns. Nothing can be put in any more.
+// each visits all items in key order. Key and value are valid until visit returns. Nothing can be added
+// afterwards.
 func (s *sorter) each(ctx context.Context, visit func(key, value []byte) error) error {
 	if len(s.runs) == 0 {
 		s.sort()
@@ -141,7 +142,7 @@ func (s *sorter) merge(ctx context.Context, visit func(key, value []byte) error)
 	return nil
 }
 
-// close gives files and memory back.
+// close frees files and memory.
 func (s *sorter) close() {
 	s.bytes, s.items = nil, nil
 	for _, f := range s.runs {
@@ -177,13 +178,13 @@ func (r *runReader) next() error {
 	return nil
 }
 
-// runHeap has the file with the least key first.
+// runHeap orders files by their lowest key.
 type runHeap []*runReader
 
 func (h runHeap) Len() int      { return len(h) }
 func (h runHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-// Less keeps what is alike in the order in which it was put.
+// Less keeps equal items in the order in which they were added.
 func (h runHeap) Less(i, j int) bool {
 	if c := bytes.Compare(h[i].key, h[j].key); c != 0 {
 		return c < 0
@@ -194,26 +195,26 @@ func (h runHeap) Less(i, j int) bool {
 // Push is for container/heap, and is not used.
 func (h *runHeap) Push(x any) { *h = append(*h, x.(*runReader)) }
 
-// Pop takes the last one off.
+// Pop removes the last one.
 func (h *runHeap) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last
 }
 
-// packed is values one behind the other.
+// packed is encoded values, concatenated.
 type packed []byte
 
 func (p packed) text(s string) packed { return append(binary.AppendUvarint(p, uint64(len(s))), s...) }
 func (p packed) int(n int64) packed   { return binary.AppendVarint(p, n) }
 
-// sorted appends a number so that bytes compare as the numbers do.
+// sorted appends a number so that bytes compare like the numbers.
 func (p packed) sorted(n int64) packed { return binary.BigEndian.AppendUint64(p, uint64(n)^(1<<63)) }
 
 // number returns the i-th of the numbers that sorted appended.
 func number(b []byte, i int) int64 { return int64(binary.BigEndian.Uint64(b[8*i:]) ^ (1 << 63)) }
 
-// takeText takes a text off the front. What was packed here is whole, so that no length can be wrong.
+// takeText removes a text from the front. The encoding is our own, so no length can be wrong.
 func (p *packed) takeText() string {
 	n, size := binary.Uvarint(*p)
 	s := string((*p)[size : size+int(n)])

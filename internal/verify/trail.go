@@ -12,16 +12,17 @@ import (
 	"strings"
 )
 
-// settledBy is who settled jobs, and as what: done, not_done or discarded. Of discarded jobs the books don't say who.
+// settledBy is who settled jobs, and as what: done, not_done or discarded. For discarded jobs the export does
+// not say who.
 type settledBy struct{ gateway, as, who string }
 
-// settledJobs is how many there are, and the first of them.
+// settledJobs is their number, with the first of them.
 type settledJobs struct {
 	jobs  int64
 	where []Place
 }
 
-// settle counts a job that a person has settled or discarded.
+// settle counts a job that an operator has settled or discarded.
 func (c *checker) settle(a *account) {
 	by := settledBy{a.gateway, a.book.settledAs, a.book.settledBy}
 	if a.book.state == stateDiscarded {
@@ -39,7 +40,7 @@ func (c *checker) settle(a *account) {
 	}
 }
 
-// trailLine is a line of an export of the trail.
+// trailLine is a line of an exported audit trail.
 type trailLine struct {
 	Gateway string `json:"gateway"`
 	Kind    string `json:"kind"`
@@ -64,7 +65,7 @@ type trailLink struct {
 	Prev  string `json:"prev"`
 }
 
-// act is what an entry says.
+// act is the content of an entry.
 type act struct {
 	Who   string `json:"who"`
 	What  string `json:"what"`
@@ -72,26 +73,27 @@ type act struct {
 	Ended any    `json:"ended"`
 }
 
-// entry is an entry of the trail as it came last.
+// entry is the latest version of an entry.
 type entry struct {
 	hash string
 	act  act
 	at   Place
 }
 
-// trail is that of one gateway.
+// trail is one gateway's audit trail.
 type trail struct {
 	c       *checker
 	gateway string
 	links   int64
 	hash    string
-	last    map[int64]string // the hash of an entry, by its place, as its last link has it
+	last    map[int64]string // hash of an entry, by its place, from its last link
 	entries map[int64]*entry
 	ended   bool
 	at      Place
 }
 
-// judgeTrail checks the chain of each trail, and that it has an act for what the books say that people did.
+// judgeTrail checks the chain of each audit trail, and that it has an act for everything that operators did by
+// the export.
 func (c *checker) judgeTrail(ctx context.Context) error {
 	if c.Trail == nil {
 		return nil
@@ -187,7 +189,7 @@ func (t *trail) head(at Place, text string) {
 	}
 }
 
-// close holds the entries against the chain.
+// close compares the entries with the chain.
 func (t *trail) close() {
 	if !t.ended {
 		t.fault(t.at, "the trail ends without its head: it was cut off")
@@ -208,7 +210,8 @@ func (t *trail) close() {
 	}
 }
 
-// did is how many jobs acts of the trail were done to. An act that has no end yet may have been done to more than it says.
+// did returns how many jobs acts of the trail affected. An act without an end may have affected more than it
+// says.
 func (t *trail) did(by settledBy) (jobs int64, all bool) {
 	verb := map[string]string{stateDone: "resolve", "not_done": "resolve", stateDiscarded: "discard"}[by.as]
 	for _, e := range t.entries {
@@ -219,7 +222,7 @@ func (t *trail) did(by settledBy) (jobs int64, all bool) {
 	return jobs, !all
 }
 
-// judgeSettled looks for the acts by which people have settled what the books say that they have.
+// judgeSettled looks for the acts by which operators settled jobs.
 func (c *checker) judgeSettled(trails map[string]*trail) {
 	for _, by := range slices.SortedFunc(maps.Keys(c.settled), func(a, b settledBy) int {
 		return cmp.Or(cmp.Compare(a.gateway, b.gateway), cmp.Compare(a.as, b.as), cmp.Compare(a.who, b.who))

@@ -1,8 +1,9 @@
-// Package verify holds what a payment gateway saw against the books that were exported: every rolling window of every limit, jobs that are lost, charged
-// twice or called out of order, and the money. It reads files alone.
+// Package verify compares what a payment gateway saw with the exported records: every rolling window of every
+// limit, jobs that are lost, charged twice or called out of order, and the money. It reads only files.
 //
-// It is a second opinion, so it imports nothing of ours: it shares no code with the limits, the records or the books that it judges. Files are sorted on the
-// disk, and memory does not grow with them, but for the calls of the fullest window and the acts of the trail.
+// It is an independent check, so it imports no other package of this module and shares no code with the limits
+// and records that it checks. It sorts on disk and uses bounded memory, except for the calls of the fullest
+// window and the acts of the audit trail.
 package verify
 
 import (
@@ -15,32 +16,32 @@ import (
 	"time"
 )
 
-// Kind is what is wrong.
+// Kind is a kind of violation.
 type Kind string
 
 // The kinds.
 const (
 	Window         Kind = "window"            // more calls in a rolling window than its limit allows
 	ChargedTwice   Kind = "charged_twice"     // two charges of one job
-	Lost           Kind = "lost"              // done in the books, and the provider saw no call of it
-	InNeither      Kind = "in_neither"        // in the list of jobs, not in the books, and never called
-	NotInBooks     Kind = "not_in_books"      // called, and the books have no such job
-	DoneNotCharged Kind = "done_not_charged"  // done in the books, called, and not charged
-	ChargedNotDone Kind = "charged_not_done"  // charged, and the books say that it was not
-	CalledNotSaid  Kind = "called_not_booked" // called, and the books say that it never was
-	TwoPlaces      Kind = "two_places"        // one job twice in the books
-	OtherAnswer    Kind = "other_answer"      // the books have an answer that the provider did not give
+	Lost           Kind = "lost"              // done, but the provider saw no call
+	InNeither      Kind = "in_neither"        // in the list of jobs, but not exported and never called
+	NotInBooks     Kind = "not_in_books"      // called, but there is no such job
+	DoneNotCharged Kind = "done_not_charged"  // done and called, but not charged
+	ChargedNotDone Kind = "charged_not_done"  // charged, but recorded as not charged
+	CalledNotSaid  Kind = "called_not_booked" // called, but recorded as never called
+	TwoPlaces      Kind = "two_places"        // one job twice in the export
+	OtherAnswer    Kind = "other_answer"      // the recorded answer is not one that the provider gave
 	OtherReference Kind = "other_reference"
 	OtherAmount    Kind = "other_amount"
 	OtherCurrency  Kind = "other_currency"
-	MoneySum       Kind = "money"      // the sum of what is done is not the sum of what was charged
-	Order          Kind = "order"      // called long after a job that stands behind it
-	Trail          Kind = "trail"      // the trail is not as it was written
-	Unwritten      Kind = "unwritten"  // settled or discarded, and the trail has no act that did it
-	Unreadable     Kind = "unreadable" // a line that can't be used: it may hide something, and is no violation by itself
+	MoneySum       Kind = "money"      // the sum of done jobs differs from the sum charged
+	Order          Kind = "order"      // called long after a job behind it
+	Trail          Kind = "trail"      // the audit trail was changed
+	Unwritten      Kind = "unwritten"  // settled or discarded without an entry in the audit trail
+	Unreadable     Kind = "unreadable" // an unusable line: it may hide something, but is no violation itself
 )
 
-// Kinds lists the kinds, in the order in which they are shown.
+// Kinds returns the kinds, in display order.
 func Kinds() []Kind {
 	return []Kind{Window, ChargedTwice, Lost, InNeither, NotInBooks, DoneNotCharged, ChargedNotDone, CalledNotSaid, TwoPlaces, OtherAnswer,
 		OtherReference, OtherAmount, OtherCurrency, MoneySum, Order, Trail, Unwritten, Unreadable}
@@ -48,34 +49,34 @@ func Kinds() []Kind {
 
 // Input is one file.
 type Input struct {
-	Name string // as findings call it
-	// Gateway is whose it is where its lines do not say so. Empty: the only one that the books have.
+	Name string // its name in findings
+	// Gateway is its gateway, if its lines do not say. Empty: the only one in the export.
 	Gateway string
 	io.Reader
 }
 
-// Params are what is compared.
+// Params configure a check.
 type Params struct {
-	Logs  []Input // what the provider saw; at least one
-	Books []Input // exports of the books; at least one
-	Trail *Input  // an export of the trail; nil: it is not looked at
-	Jobs  *Input  // the billing file, or any list of ids; nil: nobody knows which jobs there should be
-	// IDField is the field or column of Jobs that is the id. Empty: id.
+	Logs  []Input // the provider's logs; at least one
+	Books []Input // exports of jobs; at least one
+	Trail *Input  // an export of the audit trail; nil: not checked
+	Jobs  *Input  // the billing file, or any list of ids; nil: unknown
+	// IDField is the field or column of Jobs with the id. Empty: id.
 	IDField string
-	Limits  []Limit // none: no window is judged
-	// Gateways are the only ones that are looked at. None: all.
+	Limits  []Limit // empty: windows are not checked
+	// Gateways are the gateways to check. Empty: all.
 	Gateways []string
-	// KeyPrefix stands before the job's id in the keys of the log.
+	// KeyPrefix precedes the job's id in the log's keys.
 	KeyPrefix string
-	// Ordered says that the lines of the books are in the order of the file. Otherwise a job stands behind those that were accepted before it.
+	// Ordered says that the exported lines are in file order. Otherwise the order of acceptance counts.
 	Ordered bool
-	// Slack is how much later than a job behind it a job may be called. Below 0: order is not judged.
+	// Slack is how much later than a job behind it a job may be called. Negative: order is not checked.
 	Slack time.Duration
 	// Most is how many findings of a kind are listed. 0: none; all are counted.
 	Most int
-	// Dir is where temporary files go. Empty: where the system keeps them.
+	// Dir is the directory for temporary files. Empty: the system's.
 	Dir string
-	// Memory is how many bytes each of up to three sorts keeps in memory. 0: 32 MiB.
+	// Memory is how many bytes each of up to three sorts uses. 0: 32 MiB.
 	Memory int
 }
 
@@ -87,46 +88,46 @@ type Place struct {
 	Line int64  `json:"line"`
 }
 
-// String is FILE:LINE.
+// String returns FILE:LINE.
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
-// Finding is one thing that is wrong.
+// Finding is one violation.
 type Finding struct {
 	Kind    Kind    `json:"kind"`
 	Gateway string  `json:"gateway,omitempty"`
-	ID      string  `json:"id,omitempty"` // of the job; empty where no single job is meant
+	ID      string  `json:"id,omitempty"` // of the job; empty if it concerns no single job
 	Text    string  `json:"text"`         // for a person
 	Where   []Place `json:"where"`        // the first lines that show it
 }
 
-// Side is what the two sides have of a gateway.
+// Side is the totals of a gateway on both sides.
 type Side struct {
 	Gateway string `json:"gateway"`
-	Jobs    int64  `json:"jobs"`  // in the books
+	Jobs    int64  `json:"jobs"`  // exported
 	Done    int64  `json:"done"`  // of these
-	Calls   int64  `json:"calls"` // that the provider saw, look-ups apart
+	Calls   int64  `json:"calls"` // seen by the provider, without look-ups
 	Lookups int64  `json:"lookups"`
-	TooMany int64  `json:"too_many"` // answers 429, to look-ups too
+	TooMany int64  `json:"too_many"` // 429 answers, including look-ups
 	Charges int64  `json:"charges"`
-	// InDoubt is how many jobs were charged and are open in the books, which say themselves that nobody knows.
+	// InDoubt is how many charged jobs are recorded with an unknown outcome.
 	InDoubt int64 `json:"in_doubt"`
 }
 
 // Result is the verdict.
 type Result struct {
 	OK       bool           `json:"ok"`
-	Counts   map[Kind]int64 `json:"violations"` // by kind; only kinds that there are
+	Counts   map[Kind]int64 `json:"violations"` // by kind; only kinds that occur
 	Gateways []*Side        `json:"gateways"`
 	Limits   []*Fullest     `json:"limits"`
 	Money    []*Sums        `json:"money"`
 	// Uncompared is how many jobs have a charge or a record without an amount.
 	Uncompared int64     `json:"money_not_compared"`
-	Ordered    int64     `json:"order_judged"` // jobs whose order was judged
+	Ordered    int64     `json:"order_judged"` // jobs whose order was checked
 	Findings   []Finding `json:"findings"`
 	Notes      []string  `json:"notes"`
 }
 
-// Violations is how many there are, of all kinds but Unreadable.
+// Violations returns how many there are, of all kinds but Unreadable.
 func (r *Result) Violations() (n int64) {
 	for kind, count := range r.Counts {
 		if kind != Unreadable {
@@ -136,29 +137,29 @@ func (r *Result) Violations() (n int64) {
 	return n
 }
 
-// A WrongUse is an error of whoever asked.
+// A WrongUse is a usage error.
 type WrongUse struct{ Message, Hint string }
 
-// Error is the message.
+// Error returns the message.
 func (w *WrongUse) Error() string { return w.Message }
 
-// checker is one check under way.
+// checker is a check in progress.
 type checker struct {
 	Params
 	result  *Result
-	files   []string // the names of the files, by their number
+	files   []string // names of the files, by number
 	named   map[string]bool
-	covered map[string]bool // gateways of which there is a log
+	covered map[string]bool // gateways with a log
 	sides   map[string]*Side
 	money   map[sumKey]*Sums
 	windows []*windows
 	settled map[settledBy]*settledJobs
-	changed int64 // limits, as the trail has it
+	changed int64 // limits, by the audit trail
 
 	jobs, stamps, queue *sorter
 }
 
-// Run compares, and returns the verdict. An error says that there is none.
+// Run checks, and returns the result. An error says that there is none.
 func Run(ctx context.Context, p Params) (*Result, error) {
 	c := &checker{Params: p, result: &Result{Counts: map[Kind]int64{}, Findings: []Finding{}, Notes: []string{}}, named: map[string]bool{}, covered: map[string]bool{},
 		sides: map[string]*Side{}, money: map[sumKey]*Sums{}, settled: map[settledBy]*settledJobs{}}
@@ -187,7 +188,7 @@ func (c *checker) found(f Finding) {
 	}
 }
 
-// means says that a gateway is looked at.
+// means reports whether a gateway is checked.
 func (c *checker) means(gateway string) bool {
 	return len(c.Gateways) == 0 || slices.Contains(c.Gateways, gateway)
 }
@@ -199,7 +200,7 @@ func (c *checker) side(gateway string) *Side {
 	return c.sides[gateway]
 }
 
-// end puts the result in order.
+// end sorts the result.
 func (c *checker) end() {
 	r := c.result
 	r.Gateways, r.Limits, r.Money = sidesOf(c.sides), fullestOf(c.windows), sumsOf(c.money)
@@ -225,7 +226,7 @@ func sidesOf(all map[string]*Side) []*Side {
 	return sides
 }
 
-// moment is a time in microseconds since 1970, for people.
+// moment formats a time in microseconds since 1970 for people.
 func moment(micros int64) string {
 	text, err := time.UnixMicro(micros).UTC().MarshalText()
 	if err != nil {
@@ -234,12 +235,12 @@ func moment(micros int64) string {
 	return string(text)
 }
 
-// errLine says of one line that it can't be used. Anything else ends the reading.
+// errLine says that one line is unusable. Any other error ends the reading.
 type errLine struct{ error }
 
 func badLine(format string, args ...any) error { return errLine{fmt.Errorf(format, args...)} }
 
-// unreadable counts a line that can't be used, and returns errors that are of no single line.
+// unreadable counts an unusable line, and returns other errors.
 func (c *checker) unreadable(at Place, err error) error {
 	var bad errLine
 	if !errors.As(err, &bad) {

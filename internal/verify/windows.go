@@ -11,16 +11,16 @@ import (
 // Fullest is the fullest window of a limit.
 type Fullest struct {
 	Limit   string     `json:"limit"`
-	Gateway string     `json:"gateway,omitempty"` // of the fullest window; empty if there was no call
-	Of      string     `json:"of,omitempty"`      // the path or the value of the header, of the fullest window
+	Gateway string     `json:"gateway,omitempty"` // of the fullest window; empty if there were no calls
+	Of      string     `json:"of,omitempty"`      // path or header value of the fullest window
 	Allowed int64      `json:"allowed"`
-	Calls   int64      `json:"calls"` // that the limit counted, over all
+	Calls   int64      `json:"calls"` // counted by the limit, in all
 	Most    int64      `json:"most"`  // in the fullest window
-	Since   *time.Time `json:"since"` // when its first call came; nil if there was none
-	Over    int64      `json:"over"`  // calls that came while the window before them was full
+	Since   *time.Time `json:"since"` // time of its first call; nil if there was none
+	Over    int64      `json:"over"`  // calls received while the window before them was full
 }
 
-// windows goes through the calls that a limit counts together, in the order of their stamps.
+// windows checks the calls that a limit counts together, in time order.
 type windows struct {
 	number  int
 	limit   Limit
@@ -28,16 +28,16 @@ type windows struct {
 	series  string
 	calls   []stamp // those of the last window, from first on
 	first   int
-	worst   *crowd // while it is over
+	worst   *crowd // while it is exceeded
 }
 
-// stamp is when a call came, and where that stands.
+// stamp is the time of a call, and its line.
 type stamp struct {
 	at, line int64
 	file     int
 }
 
-// crowd is a stretch in which windows had too many calls.
+// crowd is a period in which windows had too many calls.
 type crowd struct {
 	most        int64
 	first, last stamp // of the fullest window
@@ -52,7 +52,7 @@ func windowsOf(limits []Limit) []*windows {
 	return all
 }
 
-// stamped puts a call's stamp into the windows that count it.
+// stamped adds a call to the windows that count it.
 func (c *checker) stamped(at call, p stamp) error {
 	for _, w := range c.windows {
 		with, counted := w.limit.counts(at)
@@ -93,7 +93,7 @@ func (c *checker) judgeWindows(ctx context.Context) error {
 	return err
 }
 
-// come takes the next call into the window that ends with it.
+// come adds the next call to the window that ends with it.
 func (w *windows) come(s stamp) {
 	for w.first < len(w.calls) && s.at-w.calls[w.first].at >= w.limit.Window.Microseconds() {
 		w.first++
@@ -122,7 +122,7 @@ func (w *windows) come(s stamp) {
 	}
 }
 
-// crowded tells of a stretch that is over.
+// crowded reports a period that is over.
 func (c *checker) crowded(w *windows) {
 	b := w.worst
 	if b == nil {

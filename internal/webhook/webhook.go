@@ -1,4 +1,5 @@
-// Package webhook sends outcomes to a receiver as Standard Webhooks: signed, each as a CloudEvent, in order within a job, and again until the receiver has taken it.
+// Package webhook sends outcomes to a receiver as Standard Webhooks: signed, each as a CloudEvent, in order
+// within a job, and repeated until the receiver has accepted it.
 package webhook
 
 import (
@@ -23,12 +24,13 @@ import (
 	"spillway/internal/job"
 )
 
-// Config says where outcomes go and how they are signed.
+// Config says where to send outcomes and how to sign them.
 type Config struct {
 	URL string
-	// Secrets sign, each beside the others: a receiver takes any of them, so that it can change from one to the next.
+	// Secrets sign every message, each separately: a receiver accepts any of them, so that it can change from
+	// one to the next.
 	Secrets []string
-	// Reader is for errors: it says who passes over what the receiver refuses.
+	// Reader is for errors: the reader whose acknowledgement skips a refused outcome.
 	Reader string
 	// Now is the clock. Nil: the machine's.
 	Now func() time.Time
@@ -36,25 +38,25 @@ type Config struct {
 
 const (
 	prefix    = "whsec_"
-	leastKey  = 24 // bytes, as the standard has it
+	leastKey  = 24 // bytes, by the standard
 	mostKey   = 64
-	lanes     = 16 // outcomes on their way at once
+	lanes     = 16 // outcomes in flight at once
 	within    = 30 * time.Second
-	mostDrain = 64 << 10 // bytes of an answer that are read, so that its connection can be used again
+	mostDrain = 64 << 10 // bytes of an answer that are read, so that its connection can be reused
 )
 
-// Sender sends outcomes. Not safe for concurrent use.
+// Sender sends outcomes. It is not safe for concurrent use.
 type Sender struct {
 	cfg    Config
 	keys   [][]byte
 	client *http.Client
-	// sent are outcomes behind the first that was not taken, by their cursors: they are not sent again.
+	// sent are outcomes after the first one not accepted, by cursor: they are not sent again.
 	sent  map[string]map[string]bool
 	mu    sync.Mutex
-	until time.Time // when the receiver wants to be asked again
+	until time.Time // earliest time of the next try
 }
 
-// New returns a sender. The error has the code usage, and nothing of the address or a secret.
+// New returns a Sender. The error has code usage, and contains nothing of the address or a secret.
 func New(cfg Config) (*Sender, error) {
 	at, err := url.Parse(cfg.URL)
 	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
@@ -80,11 +82,13 @@ func New(cfg Config) (*Sender, error) {
 	return s, nil
 }
 
-// Begin returns what the reader has acknowledged: the receiver has nothing else to go by.
+// Begin returns what the reader has acknowledged, because the receiver stores no position.
 func (s *Sender) Begin(_ context.Context, _, acked, _ string) (string, error) { return acked, nil }
 
-// Put sends outcomes, those of one job one after the other, and what a batch came to after all before it. It returns the cursor up to which the receiver has taken all. An error with
-// the code unavailable says that it could not take the next one now; one with the code failed, that it has refused it. When ctx ends, what is on its way ends, and no more is sent.
+// Put sends outcomes: those of one job in order, and those of a batch after all before it. It returns the
+// cursor up to which the receiver has accepted all. An error with code unavailable says that it could not
+// accept the next one now; one with code failed, that it refused it. When ctx ends, outcomes in flight are
+// completed, and no more are sent.
 func (s *Sender) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (upto string, put int, err error) {
 	if wait := s.until.Sub(s.cfg.Now()); wait > 0 {
 		return after, 0, &job.Error{Code: job.CodeUnavailable, Message: fmt.Sprintf("the receiver wants to be asked again in %v", wait.Round(time.Second))}
@@ -128,11 +132,11 @@ type sending struct {
 	mu    sync.Mutex
 	taken []bool
 	put   int
-	first int   // that was not taken
+	first int   // the first one not accepted
 	err   error // why
 }
 
-// several sends some outcomes at once, in lanes: those of one job are in one.
+// several sends some outcomes concurrently, in lanes: those of one job share a lane.
 func (p *sending) several(ctx context.Context, from, to int) {
 	var work sync.WaitGroup
 	for lane := range uint32(lanes) {
@@ -156,10 +160,11 @@ func laneOf(id string) uint32 {
 	return h.Sum32() % lanes
 }
 
-// one sends an outcome, unless it was taken before, and says whether it is taken. What a lane has before one that is not is sent all the same, so that all before the first of these are taken.
+// one sends an outcome, unless it was accepted before, and reports whether it is accepted. Earlier outcomes in
+// other lanes are sent all the same, so that everything before the first failed one is accepted.
 func (p *sending) one(ctx context.Context, i int) bool {
 	o := p.page[i]
-	again := p.sent[o.Cursor] // nobody writes it meanwhile
+	again := p.sent[o.Cursor] // not written concurrently
 	var err error
 	if !again {
 		err = p.by.send(context.WithoutCancel(ctx), o)
@@ -185,7 +190,7 @@ type event struct {
 	ID          string       `json:"id"`
 	Source      string       `json:"source"`
 	Type        string       `json:"type"`
-	Subject     string       `json:"subject,omitempty"` // the job's id; of a batch its name
+	Subject     string       `json:"subject,omitempty"` // the job's id, or the batch's name
 	Time        time.Time    `json:"time"`
 	ContentType string       `json:"datacontenttype"`
 	Data        feed.Outcome `json:"data"`
@@ -221,11 +226,11 @@ func (s *Sender) send(ctx context.Context, o feed.Outcome) error {
 		return &job.Error{Code: job.CodeUnavailable, Message: "the receiver of webhooks is away", Err: bare(err), Hint: "it is sent again"}
 	}
 	defer answer.Body.Close()
-	_, _ = io.CopyN(io.Discard, answer.Body, mostDrain) // what it says is not looked at
+	_, _ = io.CopyN(io.Discard, answer.Body, mostDrain) // the answer's content is ignored
 	return s.judge(o, answer)
 }
 
-// sign is the signatures of a message, one for each key.
+// sign returns the signatures of a message, one for each key.
 func (s *Sender) sign(id, at string, body []byte) string {
 	var all []string
 	for _, key := range s.keys {
@@ -237,7 +242,7 @@ func (s *Sender) sign(id, at string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// judge says what an answer means: taken, not now, or no.
+// judge returns what an answer means: accepted, not now, or refused.
 func (s *Sender) judge(o feed.Outcome, answer *http.Response) error {
 	status := answer.StatusCode
 	switch {
@@ -255,7 +260,7 @@ func (s *Sender) judge(o feed.Outcome, answer *http.Response) error {
 		Hint: fmt.Sprintf("nothing is lost: the feed keeps it, and what comes behind it. Mend the receiver and start again. To pass over this one: dispatcher outcomes -g %s --reader %s --limit 1 --ack", o.Gateway, s.cfg.Reader)}
 }
 
-// hold notes when the receiver wants to be asked again: in so many seconds, or at a time; at the latest in an hour.
+// hold sets the earliest time of the next try: in so many seconds, or at a time, but at most an hour from now.
 func (s *Sender) hold(text string) {
 	now := s.cfg.Now()
 	until, err := http.ParseTime(text)
@@ -275,7 +280,7 @@ func (s *Sender) hold(text string) {
 	}
 }
 
-// bare is an error of net/http without the address, which may hold a secret.
+// bare returns an error of net/http without the address, which may contain a secret.
 func bare(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err
