@@ -8,16 +8,16 @@ import (
 	"spillway/internal/job"
 )
 
-// announcement tells Redis of calls that are about to be written later than it counts them.
+// announcement is one message to Redis about calls that are about to be written later than Redis counts them.
 type announcement struct {
 	plan  *plan
 	slots []job.Slot
-	over  chan struct{}  // closes when heard is known
-	heard map[int64]bool // by the slot's number
+	over  chan struct{}  // closed when heard is known
+	heard map[int64]bool // by slot number
 }
 
-// announce tells Redis that the slot's call is about to be written late, and reports whether Redis has heard it. One announcement is on its way at a time;
-// calls that come meanwhile share the next one.
+// announce tells Redis that the slot's call is about to be written late, and reports whether Redis has
+// confirmed it. Only one announcement is sent at a time; calls that come meanwhile share the next one.
 func (p *Pacer) announce(s job.Slot) bool {
 	a, first := p.late.join(p.plan.Load(), s)
 	if !first {
@@ -32,8 +32,8 @@ func (p *Pacer) announce(s job.Slot) bool {
 	return a.heard[s.Number]
 }
 
-// announceAll has Redis count the calls at the last moment at which they can be written, and returns those that it found: others it counts no later.
-// Written tells it the moment at which they were.
+// announceAll has Redis count the calls at the last moment at which they can be written, and returns those that
+// Redis found; it does not count the others later. Written reports the moment at which they were written.
 func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	now := p.clock.Now()
 	if !slices.ContainsFunc(a.slots, func(s job.Slot) bool { return !p.Passed(s, now) }) {
@@ -58,26 +58,28 @@ func (p *Pacer) announceAll(a *announcement) (heard map[int64]bool) {
 	return heard
 }
 
-// unknown is how well Redis's clock is known, in µs: by no more than a round trip, and less well where the last one is long ago.
+// unknown is how uncertain Redis's clock is, in µs: at most a round trip, and more when the last one was long
+// ago.
 func (p *Pacer) unknown(now time.Time) int64 {
 	at := p.local(now)
 	return p.bounds.notAfter(at) - p.bounds.earliest(at)
 }
 
-// join adds a slot to the announcement that is next, and says whether it is the first in it, which sends it.
+// join adds a slot to the next announcement. first is true for the slot that joins first: its caller sends the
+// announcement.
 func (l *lateCalls) join(pl *plan, s job.Slot) (a *announcement, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first = l.next == nil || l.next.plan != pl || len(l.next.slots) == lateAtOnce; first {
 		l.next = &announcement{plan: pl, over: make(chan struct{})}
 	}
-	if !slices.ContainsFunc(l.next.slots, func(other job.Slot) bool { return other.Number == s.Number }) { // a second connection asks, as the first has broken
+	if !slices.ContainsFunc(l.next.slots, func(other job.Slot) bool { return other.Number == s.Number }) { // asked on a second connection, as the first one broke
 		l.next.slots = append(l.next.slots, s)
 	}
 	return l.next, first
 }
 
-// leave lets no further slot join.
+// leave closes the announcement to further slots.
 func (l *lateCalls) leave(a *announcement) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,12 +88,12 @@ func (l *lateCalls) leave(a *announcement) {
 	}
 }
 
-// note notes that Redis counts the slot's call at this moment.
+// note records that Redis counts the slot's call at this moment.
 func (l *lateCalls) note(s job.Slot, edge int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told[s.Number] = edge
-	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-lateWithin.Microseconds() }) // given back before the answer was there
+	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-lateWithin.Microseconds() }) // released before the answer came
 }
 
 // edge is the moment at which Redis counts the slot's call, in µs on its clock.
@@ -101,7 +103,7 @@ func (l *lateCalls) edge(s job.Slot) int64 {
 	return max(s.At, s.Counted, l.told[s.Number])
 }
 
-// forget is for slots whose calls were written, or will not be.
+// forget drops slots whose calls were written, or will not be.
 func (l *lateCalls) forget(slots ...job.Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

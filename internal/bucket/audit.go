@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// audited is the largest limit that a process audits: a window of so many calls takes 16 bytes for each.
+// audited is the largest limit that a process audits: a window of N calls takes 16 bytes for each of them.
 const audited = 100_000
 
-// audit is a process's own check of what it promised: for each window, the calls it has written within the last one, and
-// the most units that any rolling window has seen. It sees this process's calls alone; the sum over all is the gateway's to judge.
+// audit is a process's own check that the limits were kept. For each window it holds the calls written within
+// the last one, and the most units that any rolling window has had. It sees only this process's calls; only the
+// gateway can check the sum over all processes.
 type audit struct {
 	mu      sync.Mutex
 	windows []ring
@@ -37,8 +38,8 @@ func newAudit(windows []window) *audit {
 	return a
 }
 
-// add takes a call in, written at local µs, and tells the most units that any rolling window has seen so far, for each
-// audited window.
+// add takes in a call written at local time at, in µs, and calls tell for each audited window with the most
+// units that any rolling window has had so far.
 func (a *audit) add(at, cost int64, tell func(window string, most int64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,7 +48,7 @@ func (a *audit) add(at, cost int64, tell func(window string, most int64)) {
 	}
 }
 
-// add keeps the calls in the order of their writes, though they are reported in that of their handlers.
+// add keeps the calls in the order of their writes; they are reported in the order of their handlers.
 func (r *ring) add(at, cost int64) int64 {
 	i := len(r.calls)
 	for i > 0 && r.calls[i-1].at > at {

@@ -1,17 +1,19 @@
-// Package bucket keeps the limits: step 2 and step 4 of 8, the maths and the scripts of admission and of the pacer.
+// Package bucket keeps the limits: step 2 and step 4 of 8, the maths and the scripts of admission and of the
+// pacer.
 //
-// Admission asks an Algorithm: may this job enter the queue now? Its Lua fragment is composed into the script that
-// admits jobs, so that admission, record and queueing are one atomic step.
+// Admission asks an Algorithm: may this job enter the queue now? Its Lua fragment is composed into the script
+// that admits jobs, so that admission, record and queueing are one atomic step.
 //
-// The Pacer hands out slots: the moments at which calls may start. Every limit is a pool of N permits. A call takes
-// one permit from each pool, and a permit taken for a slot is ready again at
+// The Pacer hands out slots: the moments at which calls may start. Every limit is a pool of N permits. A call
+// takes one permit from each pool, and a permit taken for a slot is ready again at
 //
 //	edge + R    with R = window × 1.0001 + jitter + 2 ms
 //
-// where edge is the latest moment at which the call was written: the slot, or what was reported when it was late.
-// A call is never written before its slot, and arrives at most the jitter later than the quickest one would. So two
-// calls that use one permit arrive at least one window apart, and no window of that length, wherever it begins, holds
-// more than N calls. Nothing in this depends on order, on the number of processes, or on anybody's clock but Redis's.
+// where edge is the latest moment at which the call was written: the slot, or the reported moment when the call
+// was late. A call is never written before its slot, and arrives at most the jitter later than the quickest one
+// would. So two calls that use one permit arrive at least one window apart, and no window of that length,
+// wherever it begins, holds more than N calls. This does not depend on order, on the number of processes, or on
+// any clock but Redis's.
 package bucket
 
 import (

@@ -10,42 +10,46 @@ import (
 )
 
 const (
-	burdenLeast  = 16                     // slots in hand of a process that is too slow for its gateways
-	burdenFirst  = 64                     // the bound begins here, and doubles as it is used until something is late
-	burdenSteps  = 4                      // by so much the bound rises while as many slots are used as it allows
-	burdenCut    = 0.8                    // to such a part it falls when one of burdenMany jobs is late, or one of burdenFew slots has passed
-	burdenLost   = 0.5                    // and to such a part when one of burdenMany slots has passed
-	burdenMany   = 8                      // single ones are late because of a neighbour, or a pause of the garbage collector
-	burdenFew    = 128                    // slots that pass are work for nothing
-	burdenEvery  = 100 * time.Millisecond // so often that is looked at
-	burdenJobs   = 16                     // and for so many jobs
-	burdenLate   = 8                      // a job is late that is ready by such a part of the last moment after its slot,
-	burdenTrips  = 4                      // and by so many answers of Redis: the slots come with one, and a job is pulled and claimed by two
-	burdenRecent = 10 * time.Second       // a process that had to wait so lately is overloaded
-	burdenWait   = 10 * time.Second       // where nobody has had his turn for so long, slots in hand were never counted out, of a gateway that asks no more
+	burdenLeast  = 16                     // slots in hand that even a process that is too slow may have
+	burdenFirst  = 64                     // the bound at the start; it doubles as it is used until something is late
+	burdenSteps  = 4                      // the bound rises by this while all the slots it allows are used
+	burdenCut    = 0.8                    // the bound falls to this part when one of burdenMany jobs is late, or one of burdenFew slots has passed
+	burdenLost   = 0.5                    // and to this part when one of burdenMany slots has passed
+	burdenMany   = 8                      // a single late job may come from a neighbour, or a pause of the garbage collector
+	burdenFew    = 128                    // work on a slot that passes is wasted
+	burdenEvery  = 100 * time.Millisecond // how often the bound is judged
+	burdenJobs   = 16                     // and by how many jobs at least
+	burdenLate   = 8                      // a job is late that is ready after this part of the time from its slot to the last useful moment,
+	burdenTrips  = 4                      // and after this many answers of Redis: the slots come with one, and a job is pulled and claimed by two
+	burdenRecent = 10 * time.Second       // a process that had to wait within this time is overloaded
+	burdenWait   = 10 * time.Second       // if no turn came for this long, the count of slots in hand includes those of a gateway that no longer asks
 )
 
-// Burden bounds how many slots a process has in hand, over all of its gateways: those that are reserved, and whose jobs are not ready to be called. With
-// hundreds of gateways each of them may do with one slot, and all together be more than the process can do: then jobs are ready late, slots pass, and what is
-// given back is work too. So it is the delay that counts, and not only what is lost: where one of eight jobs is ready long after its slot, or one of 128 slots has passed, the bound
-// gets a fifth less; where one of eight has passed, it is halved; and jobs that are ready in time make it more again while somebody waits. Those that wait for a slot get it in
-// order, however many they are; where nobody has had his turn for ten seconds, each that waited so long gets one. Nil bounds nothing.
+// Burden bounds how many slots a process has in hand over all of its gateways: those that are reserved and
+// whose jobs are not yet ready to be called. With hundreds of gateways, each may manage with one slot and all
+// together still be more than the process can do. Then jobs are ready late, slots pass, and giving them back is
+// work too. So the bound follows the delay and not only the slots that are lost. When one of eight jobs is
+// ready long after its slot, or one of 128 slots has passed, the bound falls by a fifth; when one of eight has
+// passed, it is halved. Jobs that are ready in time raise it again while others wait.
+//
+// Those who wait for slots get them in order. If no turn has come for ten seconds, each that waited so long
+// gets one slot. A nil Burden bounds nothing.
 type Burden struct {
 	mu      sync.Mutex
 	bound   float64
 	hand    int64 // slots in hand
-	asked   int64 // slots that are being asked for
+	asked   int64 // slots being asked for
 	waiting []*turn
 	seen    tally
-	cut     time.Time // when the bound fell last; zero: nothing was late yet
-	held    time.Time // when somebody had to wait last
-	moved   time.Time // when somebody had his turn last
+	cut     time.Time // when the bound last fell; zero: nothing was late yet
+	held    time.Time // when a caller last had to wait
+	moved   time.Time // when a turn last came
 	wait    time.Duration
-	away    away // of Redis, for all gateways
+	away    away // distance to Redis, for all gateways
 	shown   prometheus.Gauge
 }
 
-// NewBurden returns the burden of a process. It shows its bound as a metric.
+// NewBurden returns the burden of a process and registers its bound as a metric.
 func NewBurden(reg prometheus.Registerer) *Burden {
 	b := &Burden{bound: burdenFirst, wait: burdenWait, away: away{careful: true}, shown: prometheus.NewGauge(prometheus.GaugeOpts{Name: "spillway_slots_in_hand_bound",
 		Help: "How many slots this process may have in hand, over all its gateways, as it is too slow for more. 0 while it is not."})}
@@ -55,7 +59,8 @@ func NewBurden(reg prometheus.Registerer) *Burden {
 	return b
 }
 
-// Overloaded says whether the process has made calls wait lately because it is too slow for them, and how many slots it may have in hand.
+// Overloaded reports whether the process has lately made calls wait because it is too slow for them, and how
+// many slots it may have in hand.
 func (b *Burden) Overloaded(now time.Time) (slots int64, is bool) {
 	if b == nil {
 		return 0, false
@@ -65,14 +70,14 @@ func (b *Burden) Overloaded(now time.Time) (slots int64, is bool) {
 	return int64(b.bound), !b.cut.IsZero() && now.Sub(b.held) < burdenRecent
 }
 
-// answered notes that an answer of Redis has come now, after so many µs.
+// answered records that an answer of Redis has come now, after took µs.
 func (b *Burden) answered(took int64, now time.Time) {
 	if b != nil {
 		b.away.add(took, now)
 	}
 }
 
-// enter waits until slots may be asked for, and returns how many, at the most.
+// enter waits until slots may be asked for, and returns how many, at most want.
 func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) (int64, error) {
 	if b == nil {
 		return want, nil
@@ -105,20 +110,20 @@ func (b *Burden) enter(ctx context.Context, closed <-chan struct{}, want int64) 
 	}
 }
 
-// moves returns for how long it is still believed that the turn comes to those that wait.
+// moves returns how much longer the waiting callers are assumed to get their turn.
 func (b *Burden) moves() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.wait - time.Since(b.moved)
 }
 
-// tally counts the jobs that were ready since the bound was looked at last.
+// tally counts the jobs that became ready since the bound was last judged.
 type tally struct {
-	jobs, late, lost int64 // lost: their slots had passed; late: these too
+	jobs, late, lost int64 // lost: their slots had passed; late: includes those
 	since            time.Time
 }
 
-// part returns to which part the bound falls for them.
+// part returns the factor by which the bound changes.
 func (t tally) part() float64 {
 	switch {
 	case t.lost*burdenMany >= t.jobs:
@@ -129,14 +134,15 @@ func (t tally) part() float64 {
 	return 1
 }
 
-// turn is somebody who waits for slots.
+// turn is a caller that waits for slots.
 type turn struct {
 	want int64
-	gets int64         // counted as asked for when it has come
-	come chan struct{} // closes then
+	gets int64         // counted as asked for once it has come
+	come chan struct{} // closed when the turn has come
 }
 
-// some returns how many slots may be asked for at once, or a turn to wait for: nobody passes those that wait.
+// some returns how many slots may be asked for at once, or a turn to wait for: a caller does not overtake those
+// that wait.
 func (b *Burden) some(want int64) (n int64, mine *turn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -150,7 +156,7 @@ func (b *Burden) some(want int64) (n int64, mine *turn) {
 	return 0, mine
 }
 
-// give is for somebody who waits no longer. Slots that came meanwhile are for the next.
+// give is for a caller that stops waiting. Slots that came meanwhile go to the next.
 func (b *Burden) give(mine *turn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,10 +168,10 @@ func (b *Burden) give(mine *turn) {
 	b.wake()
 }
 
-// room is how many slots more may be asked for. The caller holds mu.
+// room is how many more slots may be asked for. The caller holds mu.
 func (b *Burden) room() int64 { return int64(b.bound) - b.hand - b.asked }
 
-// leave notes that so many slots are asked for no longer: those that came are in hand.
+// leave records that n slots are no longer asked for: those that came are in hand.
 func (b *Burden) leave(n int64) {
 	if b == nil {
 		return
@@ -176,7 +182,7 @@ func (b *Burden) leave(n int64) {
 	b.wake()
 }
 
-// add notes slots more in hand, or fewer.
+// add changes the number of slots in hand by n.
 func (b *Burden) add(n int64) {
 	if b == nil || n == 0 {
 		return
@@ -187,7 +193,8 @@ func (b *Burden) add(n int64) {
 	b.wake()
 }
 
-// wake lets those go that there is room for, first come first, and as many slots each as leave some for the others. The caller holds mu.
+// wake gives turns to those that there is room for, in order, with no more slots each than leaves some for the
+// others. The caller holds mu.
 func (b *Burden) wake() {
 	for room := b.room(); len(b.waiting) > 0 && room > 0; room = b.room() {
 		next := b.waiting[0]
@@ -198,8 +205,9 @@ func (b *Burden) wake() {
 	}
 }
 
-// ready notes how long after its slot a job was ready, in µs, and up to when the slot was of use. What passed was ready too late. Where Redis is far away, its
-// answers alone make jobs late: fewer slots mend nothing there.
+// ready records how long after its slot a job was ready, and until how long after it the slot was of use, in
+// µs. A slot that passed was ready too late. When Redis is far away, its answers alone make jobs late, and
+// fewer slots would not help.
 func (b *Burden) ready(late, most int64) {
 	if b == nil {
 		return
@@ -226,7 +234,7 @@ func (b *Burden) ready(late, most int64) {
 	}
 }
 
-// judge looks at what was seen, and begins anew. The caller holds mu.
+// judge adapts the bound to the tally and starts a new one. The caller holds mu.
 func (b *Burden) judge(now time.Time) {
 	if part := b.seen.part(); part < 1 {
 		b.cut = now

@@ -13,8 +13,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Failed counts a call that met trouble. When the trouble is the gateway's, nobody calls it from then on, from any process, until the hold
-// is over and one call that is sent ahead succeeds; slots held locally are given back.
+// Failed counts a call that met trouble. When the trouble is the gateway's, no process calls it from then on
+// until the hold is over and one call that is sent ahead succeeds; slots held locally are given back.
 func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.Fallout, error) {
 	if f.Kind == "" {
 		f.Kind = job.Fail
@@ -30,7 +30,7 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 	var v []string
 	var err error
 	if alone {
-		args[15] = redisdb.Wake // what is bound already stays so: nobody else's jobs are given back
+		args[15] = redisdb.Wake // jobs that are bound already stay so: no other jobs are given back
 		v, err = p.failedIn(ctx, pl, in, args)
 	} else {
 		keys := slices.Concat([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, pl.cfg.First, pl.waiting)
@@ -57,10 +57,10 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 	return out, nil
 }
 
-// forgiven is how many outages a job may meet before its trouble is its own, as outage.lua says.
+// forgiven is how many outages a job may meet before the trouble counts as its own, as in outage.lua.
 const forgiven = 2
 
-// atLeastOne is a duration in µs. One that is not zero stays so.
+// atLeastOne returns d in µs: at least 1 if d is positive, else 0.
 func atLeastOne(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
@@ -84,7 +84,7 @@ func fallout(v []string) (out job.Fallout, state string, err error) {
 	return out, v[0], nil
 }
 
-// heldUntil takes in the news of a hold: slots held locally that it covers are given back.
+// heldUntil takes in the news of a hold: slots held locally that fall inside it are given back.
 func (p *Pacer) heldUntil(micros int64) {
 	p.meters.holds.Inc()
 	p.mu.Lock()
@@ -93,8 +93,8 @@ func (p *Pacer) heldUntil(micros int64) {
 	p.dropLocal()
 }
 
-// Watch keeps the instrument of the circuit right, which other processes open and close too. It asks Redis only while this
-// process knows of a hold, or believes the circuit open.
+// Watch keeps the circuit's metric right, as other processes open and close the circuit too. It asks Redis only
+// while this process knows of a hold, or believes the circuit open.
 func (p *Pacer) Watch(ctx context.Context) error {
 	p.mu.Lock()
 	held := p.known.probing

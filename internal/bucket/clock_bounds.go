@@ -25,7 +25,7 @@ type clockBounds struct {
 	since      int64 // local µs at which the first answer of this era came
 	lo, hi     int64
 	loAt, hiAt int64  // local µs at which each was asked for: the clocks may have drifted since
-	near       span   // the same, of few and young answers
+	near       span   // the same, from few and recent answers
 	last       answer // the newest one
 	fast, slow slew
 	gains      gains
@@ -35,7 +35,7 @@ type clockBounds struct {
 // answer is what one answer of Redis proves.
 type answer struct{ sent, received, lo, hi int64 }
 
-// span is bounds of theta, each with the local moment at which it was asked for (µs).
+// span is the bounds of theta, each with the local moment at which it was asked for, in µs.
 type span struct{ lo, hi, loAt, hiAt int64 }
 
 // slew is how fast Redis's clock was seen to gain, or lose, by what an answer contradicted; it counts until a local moment. Until doubt, the clock may
@@ -43,29 +43,29 @@ type span struct{ lo, hi, loAt, hiAt int64 }
 type slew struct{ ppm, until, doubt, open int64 }
 
 const (
-	drift      = 100            // ppm: by so much any two clocks differ
-	unseen     = 10_000         // ppm: a clock may be slewed by so much for as long as no answer contradicts
-	mostUnseen = 20_000         // µs: others have not seen that a clock gained so much, where Redis answers them within that time
-	mostSlew   = 100_000        // ppm: no clock is put right quicker than this
-	slewLasts  = 1_000_000      // µs: after so long without a contradiction the clock goes as it should
-	doubted    = 60 * slewLasts // µs: for so long after one it may go on unseen
-	driftSlack = 1000           // µs: a gap below this is drift at any rate, above it the clock may have been set
-	bygone     = -1             // the era of an answer that came after one of a later era: it is never that of the clock as it is
+	drift      = 100            // ppm: any two clocks differ by up to this
+	unseen     = 10_000         // ppm: a clock may be slewed by up to this without an answer contradicting it
+	mostUnseen = 20_000         // µs: the largest gain that other processes may have missed, if Redis answers them within that time
+	mostSlew   = 100_000        // ppm: no clock is corrected faster than this
+	slewLasts  = 1_000_000      // µs: after this long without a contradiction the clock's rate counts as right again
+	doubted    = 60 * slewLasts // µs: for this long after one it may go on unseen
+	driftSlack = 1000           // µs: a gap below this is always drift; above it the clock may have been set
+	bygone     = -1             // the era of an answer that came after one of a later era; never the current era
 )
 
-// observe adds one answer. leap is how far Redis's clock has been set forward (or back, negative) since the last one,
-// 0 if it hasn't. era is the one that the answer belongs to.
+// observe adds one answer. leap is how far Redis's clock has been set forward (or back, if negative) since the
+// last one; 0 if it hasn't. era is the one that the answer belongs to.
 func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := answer{sent, received, redis - received - 1, redis + 1 - sent}
 	lo, hi := b.at(received)
-	gained, lost := a.lo-hi, lo-a.hi // at the least
+	gained, lost := a.lo-hi, lo-a.hi // at least
 	switch {
 	case !b.known:
 		b.known, b.begun, b.since = true, sent, received
 		b.reset(a)
-	case b.isLeap(a) && sent < b.since: // which of the two came first is not known: the next answer tells
+	case b.isLeap(a) && sent < b.since: // it is not known which of the two came first: the next answer tells
 		return 0, bygone
 	case b.isLeap(a):
 		leap = gained
@@ -100,7 +100,7 @@ func (b *clockBounds) reset(a answer) {
 	b.near = span{a.lo, a.hi, a.sent, a.sent}
 }
 
-// refine takes over what an answer proves better.
+// refine takes over the bounds that an answer proves more tightly.
 func (s *span) refine(a answer) {
 	lo, hi := s.at(a.received)
 	if a.lo >= lo {
@@ -111,13 +111,13 @@ func (s *span) refine(a answer) {
 	}
 }
 
-// at returns the bounds as wide as they are at the local moment now, though the clock may be slewed by unseen.
+// at returns the bounds, widened to the local moment now, assuming that the clock may be slewed by unseen.
 func (s *span) at(now int64) (lo, hi int64) {
 	return s.lo - age(s.loAt, now, unseen), s.hi + age(s.hiAt, now, unseen)
 }
 
-// refine takes over what an answer proves better than the bounds as they are now. What an answer seemed to have gained was less, if
-// the next ones say so.
+// refine takes over the bounds that an answer proves more tightly than those of now. If the next answers show
+// that a gain was smaller than it seemed, it is reduced.
 func (b *clockBounds) refine(a answer, lo, hi int64) {
 	if a.lo >= lo {
 		b.lo, b.loAt = a.lo, a.sent
@@ -130,13 +130,13 @@ func (b *clockBounds) refine(a answer, lo, hi int64) {
 	}
 }
 
-// isLeap reports whether Redis's clock went ahead or back by more, since the answers known, than it can by its rate.
+// isLeap reports whether Redis's clock went ahead or back since the known answers by more than its rate allows.
 func (b *clockBounds) isLeap(a answer) bool {
 	beyond := func(gap, since int64) bool { return gap > (a.received-since)*mostSlew/1_000_000+driftSlack }
 	return beyond(a.lo-b.hi, b.hiAt) || beyond(b.lo-a.hi, b.loAt) || beyond(a.lo-b.last.hi, b.last.sent) || beyond(b.last.lo-a.hi, b.last.sent)
 }
 
-// note takes in that the clock gained so much within took.
+// note takes in that the clock gained gained µs within took µs.
 func (s *slew) note(gained, took, now int64) {
 	ppm := min(gained*1_000_000/max(took, 1), mostSlew)
 	if s.until > now {
@@ -158,7 +158,8 @@ func (s slew) most(now int64) int64 {
 	return min(drift+2*s.open*1_000_000/since, mostSlew)
 }
 
-// settles reports that the last slew is so long ago that the newest answer shows what came of it. The caller holds mu.
+// settles reports whether the last slew is so long ago that the newest answer shows its whole effect. The
+// caller holds mu.
 func (b *clockBounds) settles(now int64) bool {
 	doubt := max(b.fast.doubt, b.slow.doubt)
 	return doubt > 0 && now >= doubt
@@ -172,15 +173,15 @@ func (s slew) at(now int64) int64 {
 	return 0
 }
 
-// age is how much a clock's distance may have changed since then.
+// age is how much the distance of two clocks may have changed since then.
 func age(since, now, ppm int64) int64 { return max(now-since, 0)*ppm/1_000_000 + 1 }
 
-// at returns the bounds as wide as they are at the local moment now, if the clock goes as it should. The caller holds mu.
+// at returns the bounds widened to the local moment now, if the clock's rate is right. The caller holds mu.
 func (b *clockBounds) at(now int64) (lo, hi int64) {
 	return b.lo - age(b.loAt, now, drift), b.hi + age(b.hiAt, now, drift)
 }
 
-// wide returns the bounds at the local moment now, as the clock goes. The caller holds mu.
+// wide returns the bounds widened to the local moment now, at the clock's actual rate. The caller holds mu.
 func (b *clockBounds) wide(now int64) (lo, hi int64) {
 	if b.fast.doubt+b.slow.doubt > 0 {
 		return b.last.lo - age(b.last.sent, now, b.slow.most(now)), b.last.hi + age(b.last.sent, now, b.fast.most(now))
@@ -188,8 +189,8 @@ func (b *clockBounds) wide(now int64) (lo, hi int64) {
 	return b.near.at(now)
 }
 
-// notBefore returns the local moment at which Redis's clock shows at least redis, as far as is known at now. The
-// bounds' widening until that moment is in it.
+// notBefore returns the local moment at which Redis's clock shows at least redis, as far as is known at now. It
+// includes the widening of the bounds until that moment.
 func (b *clockBounds) notBefore(redis, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -221,15 +222,16 @@ func (b *clockBounds) current(era int64) bool {
 	return era == b.era
 }
 
-// gained returns by how much Redis's clock has gone too fast for so long before now. A clock that was set counts for nothing here.
+// gained returns how much Redis's clock has gained in the before µs until now. Setting the clock does not
+// count.
 func (b *clockBounds) gained(before, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.gains.after(now - before)
 }
 
-// unwatched returns by how much Redis's clock may have gone too fast within so long before now, before this process watched it: what others had not
-// seen themselves by then nobody can tell it.
+// unwatched returns how much Redis's clock may have gained in the before µs until now, in the part before this
+// process watched it: no process can report what it had not seen itself.
 func (b *clockBounds) unwatched(before, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -239,8 +241,9 @@ func (b *clockBounds) unwatched(before, now int64) int64 {
 	return min(max(before, 0)*max(unseen, b.fast.at(now))/1_000_000, mostUnseen)
 }
 
-// watched returns what reserve.lua hears of the clock: the time that the newest answer told, what the clock was seen to have gained for so long before now
-// and when, what it will gain for so long after it, and who watches. Old gains that lie near to one another are one, at the later moment.
+// watched returns what reserve.lua is told of the clock: the time in the newest answer; the gains seen in the
+// before µs until now, with their moments; the gain expected in the after µs from now; and the number of the
+// process that watches. Old gains that are close together are merged, at the later moment.
 func (b *clockBounds) watched(number, before, after, now int64) []any {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -268,31 +271,34 @@ func (b *clockBounds) watched(number, before, after, now int64) []any {
 	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.at(now) / 1_000_000, number}
 }
 
-// seen returns how much Redis's clock has gained so far, and will for so long after now, as far as is known.
+// seen returns how much Redis's clock has gained so far, and will gain in the after µs from now, as far as is
+// known.
 func (b *clockBounds) seen(after, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.total + after*b.fast.at(now)/1_000_000
 }
 
-// coming returns how much Redis's clock will gain for so long after now, as far as is known.
+// coming returns how much Redis's clock will gain in the after µs from now, as far as is known.
 func (b *clockBounds) coming(after, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return after * b.fast.at(now) / 1_000_000
 }
 
-// gain is by how much Redis's clock was seen to have gained on the local one, by a local moment, and what it showed then (µs).
+// gain is how much Redis's clock was seen to have gained on the local one by a local moment, and what it showed
+// then, in µs.
 type gain struct{ at, by, redis int64 }
 
-// gains are the newest last. Of many, those that lie nearest to one another for their age become one, at the later moment.
+// gains has the newest last. When there are many, those that are closest together for their age are merged, at
+// the later moment.
 type gains []gain
 
 const (
 	mostGains = 256
 	sameGain  = 10_000     // µs
-	sameAge   = 8          // gains of about one age lie no further apart than this part of it
-	young     = 10_000_000 // µs; younger ones are told one by one
+	sameAge   = 8          // gains of about the same age are merged within this part of it
+	young     = 10_000_000 // µs; younger ones are reported one by one
 )
 
 func (g *gains) add(one gain, now int64) {
@@ -315,7 +321,7 @@ func (g *gains) add(one gain, now int64) {
 	*g = append((*g)[:best], (*g)[best+1:]...)
 }
 
-// less takes back so much of the newest, if it is as much, and returns what it took.
+// less takes up to by off the newest gain, and returns how much it took.
 func (g gains) less(by int64) int64 {
 	n := len(g)
 	if n == 0 || by <= 0 {
@@ -326,7 +332,7 @@ func (g gains) less(by int64) int64 {
 	return by
 }
 
-// back has the moments of the gains be on the clock as it is now that it was set back.
+// back shifts the moments of the gains to the clock as it is after it was set back.
 func (g gains) back(by int64) {
 	for i := range g {
 		g[i].redis -= by

@@ -10,18 +10,19 @@ import (
 )
 
 const (
-	strayed = 3_000_000 // a slot that was reserved so long ago, in µs, is in hand no longer, whatever has become of its job
-	regain  = 0.25      // how much a job that is ready in time gives back of what one that is not takes away
+	strayed = 3_000_000 // a slot reserved this long ago, in µs, no longer counts as in hand, whatever has become of its job
+	regain  = 0.25      // how much of the reduction by one late job is undone by one that is ready in time
 )
 
-// congestion bounds how many slots this process has in hand: those that are reserved, and whose jobs are not ready to be called. On a machine that is too
-// busy the slots pass before their jobs are ready. Each of them still costs the work of a pull and of putting the job back, and that work makes the next ones
-// pass too. So each slot that passes lowers the bound by one, and each whose job is ready in time, where others were wanted with it and had no room, raises it
-// by a quarter. Where one of five passes, the bound stays.
+// congestion bounds how many slots this process has in hand: those that are reserved and whose jobs are not yet
+// ready to be called. On a machine that is too busy, slots pass before their jobs are ready. Each of them still
+// costs the work of a pull and of putting the job back, and that work makes the next ones pass too. So each
+// slot that passes lowers the bound by one, and each whose job is ready in time while more slots were wanted
+// raises it by a quarter. If one of five passes, the bound stays.
 type congestion struct {
 	mu    sync.Mutex
-	hand  map[int64]inHand // by the slot's number
-	less  float64          // the bound is so much less than the plan's
+	hand  map[int64]inHand // by slot number
+	less  float64          // how far the bound is below the plan's
 	all   *Burden          // of the process
 	freed chan struct{}
 }
@@ -29,14 +30,15 @@ type congestion struct {
 // inHand is what is known of one slot.
 type inHand struct {
 	since int64 // local µs
-	short bool  // others were wanted with it, and there was no room for them
+	short bool  // more slots were wanted with it, and there was no room
 }
 
 func newCongestion() congestion {
 	return congestion{hand: map[int64]inHand{}, freed: make(chan struct{})}
 }
 
-// start notes that a slot is in hand, from a local moment in µs on. It is short if others were wanted with it, and there was no room for them.
+// start records that a slot is in hand from local time now, in µs. short means that more slots were wanted with
+// it, and there was no room.
 func (c *congestion) start(s job.Slot, now int64, short bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,8 +46,8 @@ func (c *congestion) start(s job.Slot, now int64, short bool) {
 	c.all.add(1)
 }
 
-// inTime notes that a slot's job was ready to be called when the slot came, or later, but not too late. What comes after that, as the way to the
-// gateway, gets no shorter with fewer slots.
+// inTime records that a slot's job was ready to be called when the slot came, or not too late after it. What
+// follows, such as the way to the gateway, gets no shorter with fewer slots.
 func (c *congestion) inTime(s job.Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +56,7 @@ func (c *congestion) inTime(s job.Slot) {
 	}
 }
 
-// unused notes that a slot is given back. The plan's bound is most.
+// unused records that a slot is given back. most is the plan's bound.
 func (c *congestion) unused(s job.Slot, passed bool, most int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +65,7 @@ func (c *congestion) unused(s job.Slot, passed bool, most int64) {
 	}
 }
 
-// end takes a slot out of the hand. The caller holds mu.
+// end removes a slot from those in hand. The caller holds mu.
 func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
 	if h, ok = c.hand[s.Number]; ok {
 		delete(c.hand, s.Number)
@@ -74,7 +76,7 @@ func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
 	return h, ok
 }
 
-// close takes all slots out of the hand: nobody asks for more.
+// close removes all slots from those in hand: no more are asked for.
 func (c *congestion) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,8 +84,8 @@ func (c *congestion) close() {
 	clear(c.hand)
 }
 
-// room returns how many slots this process may reserve at a local moment in µs, where the plan's bound is most and the lowest one least, and what
-// closes when a slot is no longer in hand.
+// room returns how many slots this process may reserve at local time now, in µs, and a channel that is closed
+// when a slot is no longer in hand. most is the plan's bound, least the lowest one.
 func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +99,9 @@ func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
 	return max(most-int64(c.less), min(least, most)) - int64(len(c.hand)), c.freed
 }
 
-// room waits until this process may reserve a slot, and returns how many, at the most. The lowest bound is one slot, and those that come while Redis
-// answers once: they are in hand wherever Redis is, and no smaller number brings it nearer.
+// room waits until this process may reserve a slot, and returns how many, at the most. The lowest bound is one
+// slot plus those that come during one answer of Redis: these are in hand however far away Redis is, and a
+// lower number would not bring it nearer.
 func (p *Pacer) room(ctx context.Context) (int64, error) {
 	for {
 		now, pl := p.clock.Now(), p.plan.Load()

@@ -17,16 +17,17 @@ var forgiveLua string
 
 var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, keptLua, forgiveLua)
 
-// Charge is what losses have charged one limit with: calls that may have been made, and that Redis knows nothing of.
+// Charge is what losses have charged one limit with: calls that may have been made and that Redis does not
+// know.
 type Charge struct {
 	Limit job.Limit
-	// Units is no more than the limit allows.
+	// Units is at most what the limit allows.
 	Units int64
 	// Until is when the last of them stops counting.
 	Until time.Time
 }
 
-// Charged returns what still counts of what losses have charged, for each limit that has some.
+// Charged returns what still counts of the charges for losses, for each limit that has any.
 func (p *Pacer) Charged(ctx context.Context) ([]Charge, error) {
 	pl := p.plan.Load()
 	v, err := p.client.HMGet(ctx, p.keys.Pace(), "g", "charges").Result()
@@ -62,8 +63,8 @@ func (p *Pacer) Charged(ctx context.Context) ([]Charge, error) {
 	return charges(pl, units, until), nil
 }
 
-// Forgive lifts what losses have charged: those who run the gateway say that the calls were not made, or may be made again. It returns what was lifted. What Redis knows of
-// is no charge and stays.
+// Forgive lifts the charges for losses: the gateway's owner says that the calls were not made, or may be made
+// again. It returns what was lifted. Calls that Redis knows are not charges and stay.
 func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	pl := p.plan.Load()
 	args := []any{pl.shape, HoldChannel, p.gateway}
@@ -81,7 +82,7 @@ func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
 	return charges(pl, units, make([]time.Time, len(units))), nil
 }
 
-// charges puts units that are counted for each window with their limits: no more than these allow.
+// charges returns the units counted for each window with its limit, at most what that limit allows.
 func charges(pl *plan, units []int64, until []time.Time) (all []Charge) {
 	for k, w := range pl.windows[:len(units)] {
 		if units[k] > 0 {

@@ -12,8 +12,9 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its job had never been called before. It
-// costs a round trip only while this process knows of a hold. It reports whether this closed the circuit.
+// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its
+// job had never been called before. It costs a round trip only while this process knows of a hold. It reports
+// whether this closed the circuit.
 func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed bool) {
 	p.mu.Lock()
 	probing := p.known.probing
@@ -24,7 +25,7 @@ func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed b
 	}
 	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate()}, p.now(), HoldChannel, p.gateway, s.At, redisdb.Flag(first)).Int64()
 	if err != nil || free == 0 {
-		return false // the next success says it again
+		return false // the next success reports it again
 	}
 	p.mu.Lock()
 	p.known.probing = false
@@ -34,9 +35,9 @@ func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed b
 	return free == 2
 }
 
-// Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all processes,
-// and recovers by one each second. The rate stays. It returns the cap that holds now, or 0 if a single call was too many already:
-// then nothing is lowered, and only a hold can help.
+// Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all
+// processes, and recovers by one each second. The rate stays. It returns the cap that holds now, or 0 if a
+// single call was too many already: then nothing is lowered, and only a hold can help.
 func (p *Pacer) Fewer(ctx context.Context) (int64, error) {
 	keys := []string{p.keys.Hold(), p.keys.Flight(), p.keys.Active()}
 	few, err := fewerScript.Run(ctx, p.client, keys, p.now(), HoldChannel, p.gateway).Int64()
@@ -50,7 +51,7 @@ func (p *Pacer) Fewer(ctx context.Context) (int64, error) {
 // Pause stops the gateway, in every process, until Resume.
 func (p *Pacer) Pause(ctx context.Context, why string) error { return p.setPaused(ctx, "1", why) }
 
-// Resume ends a pause. A hold goes on.
+// Resume ends a pause. A hold stays.
 func (p *Pacer) Resume(ctx context.Context) error {
 	err := p.setPaused(ctx, "0", "")
 	p.Wake()
@@ -65,12 +66,12 @@ func (p *Pacer) setPaused(ctx context.Context, paused, why string) error {
 	return nil
 }
 
-// Look returns what keeps the gateway's calls back.
+// Look returns what holds back the gateway's calls.
 func (p *Pacer) Look(ctx context.Context) (Standing, error) {
 	return look(ctx, p.client, p.gateway, p.now())
 }
 
-// Look returns what keeps a gateway's calls back, to whoever has no pacer of it.
+// Look returns what holds back a gateway's calls. It needs no pacer of the gateway.
 func Look(ctx context.Context, c redis.Scripter, gateway string) (Standing, error) {
 	return look(ctx, c, gateway, 0)
 }
@@ -85,7 +86,7 @@ func lookAt(ctx context.Context, c redis.Scripter, gateway, hold string, now int
 	return standingOf(gateway, lookScript.Run(ctx, c, []string{hold, k.Pace(), k.LiveLimits()}, now))
 }
 
-// standingOf reads what look.lua has answered.
+// standingOf reads the answer of look.lua.
 func standingOf(gateway string, answer *redis.Cmd) (Standing, error) {
 	v, err := answer.Slice()
 	if err != nil {

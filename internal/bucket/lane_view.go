@@ -30,17 +30,18 @@ var (
 
 // LaneTotals is what is known of all lanes of a gateway.
 type LaneTotals struct {
-	// Busy is how many lanes have jobs in the queue, and Throttled how many of them may not be called before some moment, as they have no permit.
+	// Busy is how many lanes have jobs in the queue. Throttled is how many of those have no permit and may not
+	// be called before some moment.
 	Busy, Throttled int64
-	// Jobs is how many jobs stand in lanes.
+	// Jobs is how many jobs are in lanes.
 	Jobs int64
-	// Flows is how many of them each class has on each route: their Lane is empty.
+	// Flows is how many of them each class has on each route; the Lane of its keys is empty.
 	Flows map[job.Flow]int64
-	// Held are the routes that are held alone, or were lately, in no order.
+	// Held are the routes that are held on their own, or were lately, in no order.
 	Held []string
 }
 
-// On returns how many jobs stand in lanes that take a route. Empty is the usual one.
+// On returns how many jobs are in lanes that use a route. Empty is the default route.
 func (t LaneTotals) On(route string) (n int64) {
 	for f, jobs := range t.Flows {
 		if f.Route == route {
@@ -50,7 +51,7 @@ func (t LaneTotals) On(route string) (n int64) {
 	return n
 }
 
-// Of returns how many jobs of a class stand in lanes. Empty is the usual one.
+// Of returns how many jobs of a class are in lanes. Empty is the default class.
 func (t LaneTotals) Of(class string) (n int64) {
 	for f, jobs := range t.Flows {
 		if f.Class == class {
@@ -95,23 +96,26 @@ type LaneSize struct {
 	Lane string
 	// Jobs is how many wait in the queue.
 	Jobs int64
-	// Until is the moment, on Redis's clock, before which it is not called, as it has no permit; zero if it may be called.
+	// Until is the moment, on Redis's clock, before which the lane is not called, as it has no permit; zero if
+	// it may be called.
 	Until time.Time
-	// Next is a task at the head of one of its lines, and Class and Route are its own; only LaneSizesOf fills them.
+	// Next is a task at the head of one of its lines; Class and Route are those of the task. Only LaneSizesOf
+	// sets them.
 	Next, Class, Route string
 }
 
-// LaneCursor is how far one has gone through the lanes of a gateway; the zero LaneCursor is the beginning.
+// LaneCursor is a position in the lanes of a gateway; the zero LaneCursor is the beginning.
 type LaneCursor struct {
 	set string
 	at  string
 }
 
-// laneSizesStep is about how many lanes one script looks at: that takes Redis about a millisecond.
+// laneSizesStep is about how many lanes one script looks at, which takes Redis about a millisecond.
 const laneSizesStep = 500
 
-// LaneSizes goes on through the lanes of a gateway that have jobs, from a cursor on, until it has looked at so many, or a few more. It returns where it is, and
-// whether that is the end. A lane with jobs on several routes or of several classes comes several times; one that is throttled or may be called again meanwhile may be missed.
+// LaneSizes visits lanes with jobs from a cursor on, until it has looked at most lanes, or a few more. It
+// returns the new position, and whether that is the end. A lane with jobs on several routes or of several
+// classes is visited several times; one that is throttled, or may be called again, meanwhile may be missed.
 func LaneSizes(ctx context.Context, c redis.UniversalClient, gateway string, from LaneCursor, most int, visit func(LaneSize)) (at LaneCursor, end bool, err error) {
 	k := redisdb.NewKeys(gateway)
 	sets, err := redisdb.LaneSets(ctx, c, k)
@@ -148,7 +152,7 @@ func LaneSizes(ctx context.Context, c redis.UniversalClient, gateway string, fro
 	return LaneCursor{}, true, nil
 }
 
-// LaneSizesOf returns the sizes of lanes by their names, also of those without jobs.
+// LaneSizesOf returns the sizes of the named lanes, also of those without jobs.
 func LaneSizesOf(ctx context.Context, c redis.UniversalClient, gateway string, names []string) ([]LaneSize, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -178,13 +182,13 @@ func laneSizes(ctx context.Context, c redis.UniversalClient, gateway, set, curso
 	return next, all, nil
 }
 
-// LargestLanes is the lanes of a gateway with most jobs.
+// LargestLanes is the lanes of a gateway with the most jobs.
 type LargestLanes struct {
-	// Lanes has the one with most jobs first.
+	// Lanes begins with the one with the most jobs.
 	Lanes []LaneSize
 	// Looked is how many lanes were looked at.
 	Looked int64
-	// All says that these were all lanes with jobs. If it is false, there may be larger ones.
+	// All means that these were all lanes with jobs. If it is false, there may be larger ones.
 	All bool
 }
 

@@ -115,7 +115,7 @@ var (
 	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, unbindLua}
 	movedText  = []string{redisdb.NowLua, permitsLua, lanesLua, movedLua}
 	overText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, overLua}
-	// news of one route or lane
+	// a report on one route or lane
 	scopedOKText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, doubtLua, asFunction("succeeded", succeededLua) + scopedSucceededLua}
 	scopedText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, doubtLua, asFunction("circuit", circuitLua) + scopedLua}
 )
@@ -125,11 +125,11 @@ func asFunction(name, body string) string {
 	return "local function " + name + "(KEYS, ARGV)\n" + body + "\nend\n"
 }
 
-// once sends a script one time only. go-redis repeats a command whose answer didn't come; but the first may have run,
-// and a repeated reservation would take its slots twice.
+// once sends a script only once. go-redis repeats a command whose answer didn't come, but the first may have
+// run, and a repeated reservation would take its slots twice.
 type once struct{ redis.UniversalClient }
 
-// onceOf is a client that sends a script one time only: c itself, if it says that it does.
+// onceOf returns a client that sends a script only once: c itself, if it says that it does.
 func onceOf(c redis.UniversalClient) redis.UniversalClient {
 	if _, already := c.(interface{ SendsOnce() }); already {
 		return c
@@ -157,12 +157,12 @@ func (o once) send(ctx context.Context, verb, script string, keys []string, args
 	return cmd
 }
 
-// EvalSha runs a script by its hash, one time.
+// EvalSha runs a script by its hash, once.
 func (o once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return o.send(ctx, "evalsha", sha, keys, args)
 }
 
-// Eval runs a script by its text, one time.
+// Eval runs a script by its text, once.
 func (o once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return o.send(ctx, "eval", script, keys, args)
 }

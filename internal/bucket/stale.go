@@ -2,7 +2,8 @@ package bucket
 
 import "time"
 
-// row is how long the answers in a row have been the same: the first and the latest of them; zero if the latest was another.
+// row is how long the latest answers have all been the same: the time of the first and the latest of them; zero
+// if the latest answer was a different one.
 type row struct{ first, latest time.Time }
 
 func (r *row) add(same bool, at time.Time) {
@@ -16,8 +17,9 @@ func (r *row) add(same bool, at time.Time) {
 	}
 }
 
-// Stale reports whether the latest answer refused this process as its limits are older than those that the pacer has seen, and since how
-// long all have. Whoever is told so has to look which limits hold, and Change.
+// Stale reports whether the latest answer refused this process because its limits are older than those that the
+// pacer has seen, and for how long every answer has. The caller should then look up which limits hold, and call
+// Change.
 func (p *Pacer) Stale() (bool, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

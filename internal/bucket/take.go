@@ -11,17 +11,19 @@ import (
 
 const takeLead = time.Millisecond // a handler that takes its own slot is ready when it asks
 
-// Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has passed. It
-// doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or job.ErrCost.
+// Take waits for a slot for a job that was already pulled: one that came without a slot, or whose slot has
+// passed. It doesn't look at the queue. It returns ctx.Err() as soon as ctx ends, ErrClosed, or job.ErrCost.
 //
-// Where the gateway has lanes, or routes with limits, the slot has the permits of the job of that id; with an empty id it has the gateway's alone. It returns
-// ErrHeld where the job's route or lane has none soon: the job is better back in its queue then.
+// Where the gateway has lanes, or routes with limits, the slot has the permits of the job with that id; with an
+// empty id it has only the gateway's. It returns ErrHeld when the job's route or lane has none soon: the job
+// should go back to its queue.
 func (p *Pacer) Take(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	return p.take(ctx, cost, id, true)
 }
 
-// Retake is Take for a job that is ready to be called and whose slot has passed. It returns ErrHeld where it would have to wait for the end of a hold or a
-// pause, or for calls under way, or where the slot is for the call that is sent ahead after a hold: the job is better back in its queue then.
+// Retake is Take for a job that is ready to be called and whose slot has passed. It returns ErrHeld when it
+// would have to wait for the end of a hold or a pause, or for calls under way, or when the slot is for the call
+// that is sent ahead after a hold: the job should go back to its queue.
 func (p *Pacer) Retake(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	return p.take(ctx, cost, id, false)
 }
@@ -29,7 +31,7 @@ func (p *Pacer) Retake(ctx context.Context, cost int64, id string) (job.Slot, er
 // waiter is a job that waits in Take or Retake.
 type waiter struct {
 	cost    int64
-	id      string // of its job, where the gateway has lanes
+	id      string // of its job, if the gateway has lanes
 	patient bool
 	got     chan taken // has room for one
 }
@@ -39,14 +41,14 @@ type taken struct {
 	err  error
 }
 
-// waiters are served in the order in which they came; one of them asks for those behind it too.
+// waiters are served in the order in which they came; one of them also asks for those behind it.
 type waiters struct {
 	mu   sync.Mutex
 	all  []*waiter
-	free chan struct{} // closes when no job that is ready waits; nil while none does
+	free chan struct{} // closed when no job that is ready waits; nil while none does
 }
 
-// first returns how many of the first waiters want slots of one cost for one job, and which.
+// first returns how many of the first waiters want slots of one cost for one job, with that cost and job.
 func (l *waiters) first() (n, cost int64, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,14 +70,14 @@ func (l *waiters) join(w *waiter) {
 	}
 }
 
-// ready returns what closes when no job that is ready waits; nil if none does.
+// ready returns a channel that is closed when no job that is ready waits; nil if none does.
 func (l *waiters) ready() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.free
 }
 
-// answer takes the waiters out that this one returns something for.
+// answer removes the waiters for which is returns a result, and gives it to them.
 func (l *waiters) answer(is func(*waiter) *taken) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +94,7 @@ func (l *waiters) answer(is func(*waiter) *taken) {
 	}
 }
 
-// serve hands out slots of that cost, and for that job, in order, and returns those that nobody waits for any more.
+// serve hands out slots of that cost, and for that job, in order, and returns those left over.
 func (l *waiters) serve(slots []job.Slot, cost int64, id string) (left []job.Slot) {
 	l.answer(func(w *waiter) *taken {
 		if len(slots) == 0 || w.cost != cost || w.id != id {
@@ -138,7 +140,7 @@ func (p *Pacer) take(ctx context.Context, cost int64, id string, patient bool) (
 	return r.slot, r.err
 }
 
-// serve asks for slots for those that wait until this waiter has got its own.
+// serve asks for slots for the waiters until this one has its own.
 func (p *Pacer) serve(ctx context.Context, t *waiter) error {
 	var tries retries
 	for len(t.got) == 0 {
@@ -149,7 +151,8 @@ func (p *Pacer) serve(ctx context.Context, t *waiter) error {
 	return nil
 }
 
-// askForWaiters asks once, for as many slots of one cost as are wanted and may come in one answer. It waits as long as that says, unless this waiter has its own.
+// askForWaiters asks once, for as many slots of one cost as are wanted and may come in one answer. It then
+// waits as long as the answer says, unless this waiter has its slot.
 func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) error {
 	pl := p.plan.Load()
 	p.waiters.answer(func(w *waiter) *taken {
@@ -187,7 +190,7 @@ func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) er
 	return p.after(ctx, g, err, tries)
 }
 
-// barred says that calls wait for more than their time, or for the one that goes ahead.
+// barred reports whether calls wait for more than their time, or for the call that is sent ahead.
 func (g grant) barred() bool {
 	return g.state == stateHeld || g.state == stateBraked || g.state == statePaused || g.state == stateFull || len(g.slots) > 0 && g.slots[0].Probe
 }

@@ -11,23 +11,27 @@ const (
 	leastLead = time.Millisecond
 )
 
-// Due returns the local moment before which the slot's call must not be written, by the latest that Redis's clock may
-// be behind. Ask again after a long wait: the bounds get better, and Redis's clock may be seen to go too fast. If Redis's clock has been set since the slot was given out, there is
-// nothing to wait for: it is too late for it already.
+// Due returns the local moment before which the slot's call must not be written, assuming that Redis's clock is
+// as far behind as it may be. Ask again after a long wait: the bounds get better, and Redis's clock may turn
+// out to be too fast. If Redis's clock has been set since the slot was given out, Due does not wait: the slot
+// is too late already.
 func (p *Pacer) Due(s job.Slot) time.Time {
 	if !p.bounds.current(s.Era) {
 		return p.clock.Now()
 	}
 	now := p.local(p.clock.Now())
-	unseen := max(p.bounds.seen(0, now)-s.Seen, 0) // the clock was too fast, and nobody knew, when the slot was given out
+	unseen := max(p.bounds.seen(0, now)-s.Seen, 0) // the clock was too fast, unnoticed, when the slot was given out
 	at := p.bounds.notBefore(s.At+unseen, now)
 	return p.began.Add(time.Duration(at-p.slept.Load()) * time.Microsecond)
 }
 
-// TooLate reports whether the slot has passed by a quarter of the shortest window, at most a second (or by 250 ms, if that is
-// less and a long window is kept in parts), lies inside a hold known here, or is on Redis's clock as it was before it was set: release
-// it and take another. A call that comes more than 2 ms (less for windows shorter than 400 ms) after the moment at which Redis counts it takes a round trip:
-// Redis is told that it comes late before it is written, or others could be given its permit too soon. If Redis does not answer, it is too late. Ask just before the write.
+// TooLate reports whether the slot is of no more use: release it then and take another. That is so if the slot
+// has passed by a quarter of the shortest window, at most a second (or by 250 ms, if that is less and a long
+// window is kept in parts), lies inside a hold known here, or is on Redis's clock as it was before it was set.
+//
+// A call that comes more than 2 ms (less for windows shorter than 400 ms) after the moment at which Redis
+// counts it takes a round trip: Redis has to know that it comes late before it is written, or its permit could
+// be given out too soon. If Redis does not answer, it is too late. Ask just before the write.
 func (p *Pacer) TooLate(s job.Slot, now time.Time) bool {
 	if p.bounds.current(s.Era) {
 		p.late.learn(p.bounds.notAfter(p.local(now))-s.At, p.plan.Load().tooLate)
@@ -39,33 +43,36 @@ func (p *Pacer) TooLate(s job.Slot, now time.Time) bool {
 		if !p.announce(s) {
 			return true
 		}
-		now = p.clock.Now() // the answer may have taken until the slot had passed
+		now = p.clock.Now() // waiting for the answer may have made it too late
 	}
 	return true
 }
 
-// Behind returns how far a slot lies back at most, by Redis's clock and with the time for which this machine was suspended; negative for one that is to come.
-// ok is false if Redis's clock has been set since it was given out.
+// Behind returns how far a slot lies back at most, by Redis's clock and with the time for which this machine
+// was suspended; negative for one that is to come. ok is false if Redis's clock has been set since it was given
+// out.
 func (p *Pacer) Behind(s job.Slot, now time.Time) (d time.Duration, ok bool) {
 	return time.Duration(p.bounds.notAfter(p.local(now))-s.At) * time.Microsecond, p.bounds.current(s.Era)
 }
 
-// Passed reports, as TooLate does, whether the slot is of no use any more, for one whose call is not about to be written yet.
+// Passed reports, as TooLate does, whether the slot is of no more use, for a call that is not about to be
+// written yet.
 func (p *Pacer) Passed(s job.Slot, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.passed(s, now, p.plan.Load().tooLate)
 }
 
-// Written reports the moment just after the slot's call was written; every call must be reported. Where Redis counts it at another moment it is told in the
-// background: a call that was later, as by a process that stood still since it asked TooLate, keeps its permit for longer; one that was earlier gives it back sooner.
+// Written reports the moment just after the slot's call was written; every call must be reported. If Redis
+// counts it at another moment, it is corrected in the background: a call that was later, as by a process that
+// stood still after TooLate, keeps its permit longer; one that was earlier gives it back sooner.
 func (p *Pacer) Written(s job.Slot, at time.Time) {
 	pl := p.plan.Load()
 	p.congestion.inTime(s)
 	pl.audit.add(p.local(at), s.Cost, func(window string, most int64) { p.meters.fullest.WithLabelValues(window).Set(float64(most)) })
 	if !p.bounds.current(s.Era) {
 		p.late.forget(s)
-		return // how late it was is not known, and its permit has another moment by now
+		return // the delay is not known, and the permit has another moment by now
 	}
 	wrote := p.bounds.notAfter(p.local(at))
 	late := wrote - s.At
@@ -83,8 +90,9 @@ func (p *Pacer) Written(s job.Slot, at time.Time) {
 	}
 }
 
-// readiness learns how long something takes: the way from handing out a slot until its job's handler is ready to write, and from the slot until its call is
-// written. It keeps the mean and the mean deviation, as TCP does for round trips. µs.
+// readiness learns how long something takes: from handing out a slot until its job's handler is ready to write,
+// and from the slot until its call is written. It keeps the mean and the mean deviation, as TCP does for round
+// trips, in µs.
 type readiness struct{ mean, deviation float64 }
 
 func newReadiness() readiness { return readiness{mean: float64(firstLead.Microseconds())} }
@@ -95,13 +103,13 @@ func (r *readiness) add(took float64) {
 	r.deviation += (max(off, -off) - r.deviation) / 4
 }
 
-// usual is how long it takes, most of the time.
+// usual is how long it takes mostly, in µs.
 func (r *readiness) usual() int64 { return int64(r.mean + r.deviation) }
 
-// most is how long it takes, nearly always.
+// most is how long it takes nearly always, in µs.
 func (r *readiness) most() int64 { return int64(r.mean + 4*r.deviation) }
 
-// Ready reports the moment at which the handler of the slot's job was ready to write, for Lead to learn from.
+// Ready reports the moment at which the handler of the slot's job was ready to write; Lead learns from it.
 func (p *Pacer) Ready(s job.Slot, at time.Time) {
 	pl, late := p.plan.Load(), p.bounds.notAfter(p.local(at))-s.At
 	if late <= pl.epsilon {
@@ -117,8 +125,9 @@ func (p *Pacer) Ready(s job.Slot, at time.Time) {
 	p.mu.Unlock()
 }
 
-// soonest returns how far off a slot must be at least when it is reserved, in µs. It is less than the lead by what a call
-// may be late without anybody minding: a job that finds its gateway idle should not wait for a margin that it seldom needs.
+// soonest returns how far in the future a slot must be at least when it is reserved, in µs. It is less than the
+// lead by the lateness that is tolerated: a job that finds its gateway idle should not wait for a margin that
+// it seldom needs.
 func (p *Pacer) soonest() int64 {
 	pl := p.plan.Load()
 	p.mu.Lock()
@@ -127,13 +136,14 @@ func (p *Pacer) soonest() int64 {
 	return min(max(need-pl.epsilon, takeLead.Microseconds()/2), pl.horizon/2)
 }
 
-// Lead returns how long before its slot a dequeue must start: learned from Ready, at least 1 ms, at most the horizon.
+// Lead returns how long before its slot a dequeue must start: learned from Ready, at least 1 ms, at most the
+// horizon.
 func (p *Pacer) Lead() time.Duration {
 	most := time.Duration(p.plan.Load().horizon) * time.Microsecond
 	return min(max(time.Duration(p.preparation())*time.Microsecond, leastLead), most)
 }
 
-// preparation is how long a job takes from its pull until it is ready to be called, nearly always, in µs.
+// preparation is how long a job nearly always takes from its pull until it is ready to be called, in µs.
 func (p *Pacer) preparation() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
