@@ -11,37 +11,39 @@ import (
 )
 
 const (
-	lateWithin  = time.Minute // a report of lateness is tried for so long
+	lateWithin  = time.Minute // how long a late report is retried
 	lateRetries = 20 * time.Millisecond
 	lateAtOnce  = 64                     // calls in one report
-	earlyWait   = 100 * time.Millisecond // a report of calls that are counted too late waits so long for others,
-	earlyPart   = 10                     // but for such a part of the shortest window at most
+	earlyWait   = 100 * time.Millisecond // how long a report of calls that are counted too late waits for others,
+	earlyPart   = 10                     // but at most this part of the shortest window
 )
 
-// lateCall is a call that was, or will be, written at another moment than the one at which Redis counts it.
+// lateCall is a call that was, or will be, written at a moment other than the one at which Redis counts it.
 type lateCall struct {
 	plan  *plan
 	slot  job.Slot
 	edge  int64 // the moment at which Redis counts it, in µs on its clock
-	count int64 // the moment at which it is to count it: it was, or will be, written then, or within epsilon after it
+	count int64 // the moment at which it should count it: the call was, or will be, written then, or within epsilon after it
 	since time.Time
 }
 
-// moved is a call that was, or will be, written at this moment at the latest. Windows allow for epsilon more than that at which it counts.
+// moved is a call that was, or will be, written at wrote at the latest. Windows allow for up to epsilon more
+// than the moment at which it counts.
 func (p *Pacer) moved(pl *plan, s job.Slot, wrote int64) lateCall {
 	return lateCall{pl, s, p.late.edge(s), max(wrote-pl.epsilon, s.At), p.clock.Now()}
 }
 
-// lateCalls is those that Redis has not heard of, and what it was told of others. The first that was later than it is counted waits a moment for others, a hundredth of the
-// shortest window at most, and all go together: many calls cost little more than one, and their permits are not wanted again before a window later. A report of these that stalls
-// holds up none that come after it.
+// lateCalls holds the calls that Redis has not been told of, and what it was told of others. The first call
+// that was later than counted waits a moment for others, at most a hundredth of the shortest window, and all
+// are sent together: many calls cost little more than one, and their permits are not needed again until a
+// window later. A report that stalls does not hold up those that come after it.
 type lateCalls struct {
 	mu       sync.Mutex
 	later    []lateCall      // written later than Redis counts them
 	earlier  []lateCall      // written earlier
-	told     map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by the slot's number
+	told     map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
 	next     *announcement   // that further calls can join
-	flight   chan struct{}   // holds one while an announcement is on its way
+	flight   chan struct{}   // holds one while an announcement is being sent
 	lateness readiness       // how late after their slots calls are about to be written
 }
 
@@ -49,7 +51,7 @@ func newLateCalls() lateCalls {
 	return lateCalls{told: map[int64]int64{}, flight: make(chan struct{}, 1)}
 }
 
-// add notes a call, and says whether it is the first that waits.
+// add adds a call, and reports whether it is the first that waits.
 func (l *lateCalls) add(to *[]lateCall, c lateCall) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,7 +59,8 @@ func (l *lateCalls) add(to *[]lateCall, c lateCall) bool {
 	return len(*to) == 1
 }
 
-// take takes the oldest calls of one plan that wait, lateAtOnce at most; with none left the next call is the first again.
+// take removes and returns the oldest waiting calls of one plan, at most lateAtOnce. With none left, the next
+// call is the first again.
 func (l *lateCalls) take(from *[]lateCall) []lateCall {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,8 +73,9 @@ func (l *lateCalls) take(from *[]lateCall) []lateCall {
 	return next
 }
 
-// allowance is how much later than its slot, in µs, Redis counts a call that is reserved now: nothing where calls are hardly late, or else what they are late nearly
-// always. So few of them wait for an announcement. Windows in parts allow for all that there can be.
+// allowance is how much later than its slot, in µs, Redis counts a call that is reserved now: 0 if calls are
+// hardly ever late, else how late they nearly always are. So few of them wait for an announcement. Windows kept
+// in parts allow for the largest lateness there can be.
 func (l *lateCalls) allowance(pl *plan) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,14 +88,15 @@ func (l *lateCalls) allowance(pl *plan) int64 {
 	return min(l.lateness.most(), pl.tooLate)
 }
 
-// learn learns how late a call was about to be written, in µs, also one that is given back as it is too late: else, where all are, nothing would ever be allowed for.
+// learn learns how late a call was about to be written, in µs. That includes calls that are given back as too
+// late: otherwise, when all are too late, the allowance would never grow.
 func (l *lateCalls) learn(late, most int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lateness.add(float64(min(max(late, 0), most)))
 }
 
-// tellLater has Redis hear, in the background, of a call that it counts too early.
+// tellLater tells Redis, in the background, of a call that it counts too early.
 func (p *Pacer) tellLater(c lateCall) {
 	if !p.late.add(&p.late.later, c) {
 		return
@@ -106,9 +111,10 @@ func (p *Pacer) tellLater(c lateCall) {
 	})
 }
 
-// tellEarlier has Redis hear, in the background, of a call that exact windows count too late. That is tried once, as the second time it
-// could be another call's permit that is found, and not by a pacer that was closed: the permit comes back later than it could, that is all. In a process that is too
-// slow for its gateways no call waits for a permit, and the report is work that others wait for.
+// tellEarlier tells Redis, in the background, of a call that exact windows count too late. It is tried once, as
+// a second try could find the permit of another call, and not after Close: then the permit only comes back
+// later than it could. In a process that is too slow for its gateways no call waits for a permit, and the
+// report would only be work that delays others.
 func (p *Pacer) tellEarlier(c lateCall) {
 	if _, slow := p.congestion.all.Overloaded(p.clock.Now()); slow || !c.plan.exact || p.over() || !p.late.add(&p.late.earlier, c) {
 		return
@@ -121,8 +127,9 @@ func (p *Pacer) tellEarlier(c lateCall) {
 	})
 }
 
-// reportLate tells Redis until it answers; telling it twice of a later moment does no harm. While this process does not reach Redis others may,
-// and would give the permits out too soon: so it goes on trying. All calls are of one plan.
+// reportLate tells Redis of the calls until it answers; telling it twice of a later moment does no harm. It
+// goes on trying because other processes may reach Redis while this one does not, and would be given the
+// permits too soon. All calls are of one plan.
 func (p *Pacer) reportLate(calls []lateCall) {
 	for wait := lateRetries; ; wait = min(2*wait, time.Second) {
 		calls = slices.DeleteFunc(calls, func(c lateCall) bool {
@@ -148,7 +155,7 @@ func (p *Pacer) reportLate(calls []lateCall) {
 	}
 }
 
-// reportOnce tells Redis, and returns for each call whether it counts it at its new moment.
+// reportOnce tells Redis once, and returns for each call whether Redis counts it at its new moment.
 func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (counted []bool, err error) {
 	pl := calls[0].plan
 	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)

@@ -2,10 +2,10 @@ package bucket
 
 import "fmt"
 
-// Loss is what a reservation found: Redis may not know of every slot that was given out.
+// Loss is a finding of a reservation: Redis may not know every slot that was given out.
 type Loss struct {
-	// Charged is the units that each long limit is charged with for what may be missing, no more than it allows. It stays so for a window, or until
-	// somebody forgives it. Zero where no limit is long, or nothing is missing.
+	// Charged is the units charged to each long limit for what may be missing, at most what the limit allows.
+	// The charge lasts for a window, or until Forgive. Zero if no limit is long, or nothing is missing.
 	Charged int64
 	// Why says how that is known.
 	Why string
@@ -27,7 +27,7 @@ func newLoss(charged, why int64) Loss {
 	return Loss{charged, reasons[why]}
 }
 
-// Losses returns the losses that this process was the first to notice since it was last asked.
+// Losses returns the losses that this process was the first to notice since the last call of Losses.
 func (p *Pacer) Losses() []Loss {
 	p.mu.Lock()
 	defer p.mu.Unlock()

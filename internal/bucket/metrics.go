@@ -8,7 +8,7 @@ import (
 	"spillway/internal/counts"
 )
 
-// Metrics are the pacer's instruments. One set serves every gateway of a process.
+// Metrics are the pacer's metrics. One set serves all gateways of a process.
 type Metrics struct {
 	granted     *counts.Vec
 	released    *counts.Vec
@@ -22,7 +22,7 @@ type Metrics struct {
 	fullest     *prometheus.GaugeVec
 }
 
-// NewMetrics registers the pacer's instruments. A nil registerer keeps them to themselves.
+// NewMetrics registers the pacer's metrics. A nil reg leaves them unregistered.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
 	counter := func(name, help string) *counts.Vec { return counts.New(reg, "spillway_"+name, help) }
 	m := &Metrics{
@@ -52,7 +52,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	return m
 }
 
-// Forget takes the metrics of a gateway away that is served no more.
+// Forget removes the metrics of a gateway that is no longer served.
 func (m *Metrics) Forget(gateway string) {
 	for _, c := range []*counts.Vec{m.granted, m.released, m.late, m.lost, m.holds, m.quarantines, m.opened} {
 		c.Forget(gateway)
@@ -62,12 +62,13 @@ func (m *Metrics) Forget(gateway string) {
 	m.fullest.DeletePartialMatch(prometheus.Labels{"gateway": gateway})
 }
 
-// instruments are the metrics of one gateway; every counter is there, at zero, from the start, the histogram from the first call on.
+// instruments are the metrics of one gateway. Every counter exists from the start, at zero; the histogram from
+// the first call on.
 type instruments struct {
 	granted, released, late, lost, holds, quarantines, opened *counts.Counter
 
 	circuit  *openGauge
-	lateness func() prometheus.Observer // there when it is first used
+	lateness func() prometheus.Observer // created when first used
 	fullest  *prometheus.GaugeVec       // by window
 }
 

@@ -11,21 +11,22 @@ import (
 )
 
 const (
-	idlePoll    = 10 * time.Second // an idle gateway is looked at so often even if nobody calls Wake
+	idlePoll    = 10 * time.Second // how often an idle gateway is looked at even if Wake is not called
 	heldPoll    = time.Second      // and one that is held, paused or full
 	shortestNap = 200 * time.Microsecond
 	firstRetry  = 50 * time.Millisecond
 	lastRetry   = 2 * time.Second
 )
 
-// Next waits until a job is pending and its slot is due within the lead, and returns the slot. The caller then pulls
-// the job and writes its call at the slot, or gives the slot back with Empty or Release. While Redis doesn't answer,
-// or calls are held, it waits on. It returns ctx.Err() as soon as ctx ends, or ErrClosed.
+// Next waits until a job is pending and its slot is due within the lead, and returns the slot. The caller then
+// pulls the job and writes its call at the slot, or gives the slot back with Empty or Release. While Redis
+// doesn't answer, or calls are held, Next keeps waiting. It returns ctx.Err() as soon as ctx ends, or
+// ErrClosed.
 func (p *Pacer) Next(ctx context.Context) (job.Slot, error) {
 	p.enter()
 	s, err := p.next(ctx)
 	if last := p.leave(); last && err != nil {
-		p.dropLocal() // nobody is left to use them
+		p.dropLocal() // no caller is left to use them
 	}
 	return s, err
 }
@@ -46,7 +47,7 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 			}
 			continue
 		}
-		if free := p.waiters.ready(); free != nil { // their jobs are nearer to being called than one that is to be pulled; but where Redis is far away, both go on
+		if free := p.waiters.ready(); free != nil { // their jobs are closer to their calls than one that is yet to be pulled; but if Redis is far away, both proceed
 			if err := p.sleep(ctx, horizonMost, free); err != nil {
 				return job.Slot{}, err
 			}
@@ -79,8 +80,8 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 	}
 }
 
-// early returns for how long it is of no use to ask for a slot: the latest one is this pacer's, and the next one is still beyond the horizon. With one slot
-// in a horizon that saves every other question.
+// early returns how long asking for a slot would be useless: the latest slot is this pacer's, and the next one
+// is still beyond the horizon. With one slot per horizon that saves every other request.
 func (p *Pacer) early(pl *plan) time.Duration {
 	p.mu.Lock()
 	latest := p.latest
@@ -99,7 +100,8 @@ func (p *Pacer) early(pl *plan) time.Duration {
 	return min(left, heldPoll)
 }
 
-// More returns further slots that are held here and due within the lead, as Next would, in order; at most so many. It doesn't wait.
+// More returns up to most further slots that are held locally and due within the lead, as for Next, in order.
+// It doesn't wait.
 func (p *Pacer) More(most int) (slots []job.Slot) {
 	for len(slots) < most {
 		s, ok := p.head()
@@ -114,7 +116,7 @@ func (p *Pacer) More(most int) (slots []job.Slot) {
 	return slots
 }
 
-// turn waits for the token; one at a time reserves, the others line up behind it.
+// turn waits for the token: one caller at a time reserves, the others line up behind it.
 func (p *Pacer) turn(ctx context.Context, token chan struct{}) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -154,8 +156,9 @@ func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) e
 	}
 }
 
-// Broken returns why Redis gave no slot when it was last asked, where that is no matter of time, as it is while Redis is away: something else has
-// written to one of the gateway's keys, say. Nil if it is none of these.
+// Broken returns why Redis gave no slot when it was last asked, if waiting does not help: for example, another
+// program has written to one of the gateway's keys. It returns nil if there is no such reason; that Redis is
+// away is none.
 func (p *Pacer) Broken() error {
 	if err := p.refuse.Load(); err != nil && !redisdb.Away(*err) && !errors.Is(*err, context.Canceled) && !errors.Is(*err, ErrClosed) && !errors.Is(*err, errNoAnswer) {
 		return *err
@@ -182,7 +185,8 @@ func (p *Pacer) sleep(ctx context.Context, d time.Duration, early <-chan struct{
 	}
 }
 
-// retries spaces out attempts to reach Redis: doubling, and jittered so that processes don't come together.
+// retries spaces out attempts to reach Redis: the wait doubles, with jitter so that processes don't come
+// together.
 type retries struct{ last time.Duration }
 
 func (r *retries) next() time.Duration {
@@ -211,7 +215,7 @@ func (p *Pacer) keep(slots []job.Slot) {
 	p.mu.Unlock()
 }
 
-// head returns the first slot held locally that can still be used; the ones before it are given back.
+// head returns the first slot held locally that can still be used; those before it are given back.
 func (p *Pacer) head() (job.Slot, bool) {
 	now := p.clock.Now()
 	var passed []job.Slot

@@ -14,10 +14,10 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// MaxWeight is the most that a lane's weight can be.
+// MaxWeight is the largest weight of a lane.
 const MaxWeight = 1000
 
-// shortestOwn is the shortest window that a lane's own limits may have, unless the file has a shorter one.
+// shortestOwn is the shortest window of a lane's own limits, unless the file has a shorter one.
 const shortestOwn = time.Second
 
 func (l *Lanes) weight() int64 {
@@ -27,7 +27,7 @@ func (l *Lanes) weight() int64 {
 	return max(l.Weight, 1)
 }
 
-// ownArg is how pick.lua works out the limits that a lane has of its own, as permits.own takes it.
+// ownArg tells pick.lua how to work out a lane's own limits, as permits.own takes it.
 type ownArg struct {
 	Least  int64      `json:"least"`
 	More   int64      `json:"more"`
@@ -35,7 +35,8 @@ type ownArg struct {
 	Longer [][2]int64 `json:"longer"`
 }
 
-// ownSteps are the lengths of windows for which a process says how much longer permits take. One in between takes as long as the next.
+// ownSteps are the window lengths for which a process says how much longer permits take. A length in between
+// takes as long as the next step.
 var ownSteps = []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, longestW}
 
 func (p *Pacer) own(pl *plan, now int64) *ownArg {
@@ -51,7 +52,7 @@ func (p *Pacer) own(pl *plan, now int64) *ownArg {
 	return o
 }
 
-// ownWindow is a limit that a lane has of its own.
+// ownWindow is a limit of a lane's own.
 func (p *plan) ownWindow(l job.Limit) window {
 	l.Window = max(l.Window, p.shortest)
 	w := window{n: l.N, length: l.Window.Microseconds()}
@@ -63,30 +64,31 @@ func (p *plan) ownWindow(l job.Limit) window {
 	return w
 }
 
-// Override is what was set live for a lane or a route. The zero one is nothing.
+// Override is what was set live for a lane or a route. The zero Override sets nothing.
 type Override struct {
-	// Limits are those of a lane; nil: it has those of all lanes.
+	// Limits are those of a lane; nil means those of all lanes.
 	Limits []job.Limit
-	// Weight is that of a lane; zero: it has that of all lanes.
+	// Weight is that of a lane; zero means that of all lanes.
 	Weight int64
-	// Paused says that its jobs wait.
+	// Paused means that its jobs wait.
 	Paused bool
-	// MaxInFlight is how many calls of a lane may be under way, zero any number; nil: as many as of all lanes.
+	// MaxInFlight is how many calls of a lane may be in flight, zero for any number; nil means as many as for
+	// all lanes.
 	MaxInFlight *int64
 }
 
-// OverrideChange says what becomes of an Override. What is nil stays as it is.
+// OverrideChange is a change of an Override. Fields that are nil stay unchanged.
 type OverrideChange struct {
 	Limits *[]job.Limit
 	Weight *int64
 	Paused *bool
-	// MaxInFlight is below zero where the lane is to have that of all lanes again.
+	// MaxInFlight below zero resets it to that of all lanes.
 	MaxInFlight *int64
 }
 
 const keepsIt = "="
 
-// CheckOwn returns why limits can't be those of a lane of this gateway, or nil.
+// CheckOwn returns why limits can't be a lane's own at this gateway, or nil.
 func (c PacerConfig) CheckOwn(limits []job.Limit) error {
 	least := shortestOwn
 	for _, l := range append(c.beside(), c.Limits...) {
@@ -99,12 +101,13 @@ func (c PacerConfig) CheckOwn(limits []job.Limit) error {
 	return c.checkLanes()
 }
 
-// OverrideLane changes what is set live for a lane. From its answer on every process keeps it; calls that were bound to slots before, 100 ms ahead at most, are made.
+// OverrideLane changes what is set live for a lane. Once it has returned, every process keeps to it; calls
+// bound to slots before, at most 100 ms ahead, are still made.
 func (p *Pacer) OverrideLane(ctx context.Context, lane string, c OverrideChange) error {
 	return p.override(ctx, redisdb.OfLane, lane, c)
 }
 
-// PauseRoute has no job of a route called any more, or lets them be called again.
+// PauseRoute pauses the calls of a route's jobs, or lets them be called again.
 func (p *Pacer) PauseRoute(ctx context.Context, route string, paused bool) error {
 	return p.override(ctx, redisdb.OfRoute, route, OverrideChange{Paused: &paused})
 }
@@ -162,7 +165,7 @@ func Overridden(ctx context.Context, c redis.UniversalClient, gateway, kind, nam
 	return o, nil
 }
 
-// AllOverridden returns what is set live for lanes or routes of these names, in their order.
+// AllOverridden returns what is set live for the lanes or routes of these names, in their order.
 func AllOverridden(ctx context.Context, c redis.UniversalClient, gateway, kind string, names []string) ([]Override, error) {
 	all, fields := make([]Override, len(names)), make([]string, len(names))
 	if len(names) == 0 {

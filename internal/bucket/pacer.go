@@ -16,9 +16,10 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// HoldChannel is the channel on which a gateway's name is published when a hold or pause began or ended. Whoever hears
-// it calls Empty without a slot, so that slots reserved ahead don't outlive the hold's beginning, and Wake; and Report, as the
-// name is published there too when the pacer's state begins from nothing while others listen.
+// HoldChannel is the channel on which a gateway's name is published when a hold or pause began or ended. A
+// subscriber calls Empty without a slot, so that slots reserved ahead don't outlive the hold's beginning, and
+// Wake. It also calls Report, as the name is published there too when the pacer's state begins from nothing
+// while others listen.
 const HoldChannel = redisdb.Wake + ":hold"
 
 var (
@@ -30,33 +31,39 @@ var (
 	errNoAnswer = errors.New("no answer from Redis: check that it runs and can be reached")
 )
 
-// PacerConfig says what the pacer of one gateway keeps.
+// PacerConfig configures the pacer of one gateway.
 type PacerConfig struct {
 	// Gateway is the gateway's name.
 	Gateway string
 	// Limits all hold, in every rolling window; at least one, at most MaxLimits.
 	Limits []job.Limit
-	// Version orders live changes of Limits: a pacer with an older version than Redis has seen gets no slots until
-	// Change. Zero is the configuration file's.
+	// Version orders live changes of Limits: a pacer with an older version than Redis has seen gets no slots
+	// until Change. Zero is the configuration file's.
 	Version int64
 	// Burst is how many calls may start together; zero means 1. At most the smallest limit.
 	Burst int64
-	// Jitter is the allowance for the variation of the delay on the way to the gateway. Too little breaks the limits.
+	// Jitter allows for the variation of the delay on the way to the gateway. Too small a value breaks the
+	// limits.
 	Jitter time.Duration
-	// MaxInFlight is how many calls may be under way, over all processes; zero means no cap.
+	// MaxInFlight is how many calls may be in flight, over all processes; zero means no cap.
 	MaxInFlight int64
-	// First are the keys of the lines of jobs that were never called, the highest class first. Nil: the gateway has no classes.
+	// First are the keys of the lines of jobs that were never called, the highest class first. Nil means that
+	// the gateway has no classes.
 	First []string
-	// Classes are those of the jobs, the highest first, as First has their lines. Only lanes and routes with limits ask for them: else the queue looks after classes.
+	// Classes are those of the jobs, the highest first, in the order of First. They are used only with lanes or
+	// with routes that have limits; otherwise the queue handles classes.
 	Classes []job.Class
 	// Routes are those that jobs can name, with their limits.
 	Routes []Route
-	// Lanes says what each lane may have; nil means that the gateway has none. With lanes, or routes that have limits, a slot comes with the job that is called at it.
+	// Lanes is what each lane may have; nil means that the gateway has no lanes. With lanes, or routes that
+	// have limits, a slot comes with the job that is called at it.
 	Lanes *Lanes
-	// Scoped says that routes can be held by themselves, whether they have limits or not: answers, or circuits of their own, concern one alone.
+	// Scoped means that a route can be held on its own, whether it has limits or not: the gateway's answers, or
+	// a circuit of its own, may concern one route only.
 	Scoped bool
-	// CallTimeout is how long a call may take. A lease is given up at slot + CallTimeout + 5 s. A call sent ahead after a
-	// hold may take as long, but without news of it the next one goes 5 s after its slot.
+	// CallTimeout is how long a call may take. A lease is given up at slot + CallTimeout + 5 s. A call sent
+	// ahead after a hold may take as long, but if its result is not reported the next one starts 5 s after its
+	// slot.
 	CallTimeout time.Duration
 	// NowMicros overrides Redis's clock in scripts, for tests only; nil means Redis's TIME.
 	NowMicros redisdb.Clock
@@ -72,56 +79,57 @@ type Pacer struct {
 	client  redis.UniversalClient
 	keys    redisdb.Keys
 	gateway string
-	name    string // begins this pacer's leases
-	number  int64  // of this pacer's own, above 0
+	name    string // prefix of this pacer's leases
+	number  int64  // this pacer's own, above 0
 	meters  instruments
 	plan    atomic.Pointer[plan]
 	clock   clock.Clock // local time; a test may have it follow NowMicros
-	began   time.Time   // local µs count from here
+	began   time.Time   // origin of local µs
 	bounds  clockBounds
 
 	asleep     func() time.Duration // how long this machine has been suspended
 	sleptFirst time.Duration        // before the pacer began
 	slept      atomic.Int64         // since then, in µs
 
-	nextTurn, takeTurn chan struct{} // whoever has the token may reserve
+	nextTurn, takeTurn chan struct{} // the holder of the token may reserve
 	wake               chan struct{}
 	closed             chan struct{}
-	asks, given        atomic.Int64 // reservations, and slots that came of them
-	hands              atomic.Int64 // for how many jobs there are hands; zero means one
+	asks, given        atomic.Int64 // reservations, and slots from them
+	hands              atomic.Int64 // how many jobs can be handled at once; zero means one
 
 	waiters    waiters
 	late       lateCalls
 	congestion congestion
-	away       away                  // how far away Redis is
+	away       away                  // distance to Redis
 	refuse     atomic.Pointer[error] // see Broken
 
 	mu      sync.Mutex
 	fifo    []job.Slot
 	known   knowledge
-	found   []Loss // not yet asked for
+	found   []Loss // not yet returned by Losses
 	pace    readiness
 	latest  int64 // the latest slot of all, while it is known to be this pacer's and was not given back; else 0
 	callers int   // goroutines inside Next
 	done    bool
-	work    sync.WaitGroup // what runs in the background
+	work    sync.WaitGroup // background work
 }
 
 // knowledge is what the last answers of Redis said.
 type knowledge struct {
-	floor   int64 // latest slot ever given to anybody, as far as this process has heard
-	began   int64 // when the gateway was called again after a rest, by Redis's clock
+	floor   int64 // latest slot ever given to any process, as far as this one knows
+	began   int64 // when calls resumed after a rest, by Redis's clock
 	jump    int64 // how far Redis's clock was set forward, not yet reported to it
 	epoch   int64 // of the last answer; -1 before the first
 	held    int64 // µs until which calls are held
-	leased  bool  // slots have leases, as the calls under way have a cap
+	leased  bool  // slots have leases, as the calls in flight have a cap
 	probing bool  // calls wait for the one that goes first after a hold
 	refused row   // answers that the limits known here are too old
-	root    int64 // the life of the state that was heard of last, or 0
-	heard   int64 // when that was
+	root    int64 // the life of the latest known state, or 0
+	heard   int64 // when it became known
 }
 
-// NewPacer returns the pacer of one gateway, or why its configuration can't be kept. It doesn't speak to Redis yet.
+// NewPacer returns the pacer of one gateway, or an error if its configuration can't be kept. It makes no
+// request to Redis.
 func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, error) {
 	made, err := newPlan(cfg)
 	if err != nil {
@@ -153,11 +161,11 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 	return p, nil
 }
 
-// Share has the pacer take part in the burden of its process. To be called before it is used.
+// Share makes the pacer take part in the burden of its process. It must be called before the pacer is used.
 func (p *Pacer) Share(b *Burden) { p.congestion.all = b }
 
-// Change replaces what the pacer keeps; from the next reservation on. Only the gateway's name must stay. Slots that are
-// held locally are given back.
+// Change replaces the configuration, from the next reservation on. Only the gateway's name must stay the same.
+// Slots held locally are given back.
 func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
 	made, err := newPlan(cfg)
 	if err != nil {
@@ -175,7 +183,7 @@ func (p *Pacer) Change(ctx context.Context, cfg PacerConfig) error {
 	return nil
 }
 
-// Wake says that a job may be pending, or that something that kept calls back has ended. It never blocks.
+// Wake says that a job may be pending, or that something that held back calls has ended. It never blocks.
 func (p *Pacer) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -183,7 +191,8 @@ func (p *Pacer) Wake() {
 	}
 }
 
-// Close ends Next and Take, gives back the slots held locally, and waits for late reports until ctx ends. Safe twice.
+// Close ends Next and Take, gives back the slots held locally, and waits for late reports until ctx ends. It
+// may be called twice.
 func (p *Pacer) Close(ctx context.Context) {
 	p.mu.Lock()
 	first := !p.done
@@ -209,7 +218,7 @@ func (p *Pacer) Close(ctx context.Context) {
 	p.congestion.close()
 }
 
-// over says that Close has been called.
+// over reports whether Close has been called.
 func (p *Pacer) over() bool {
 	select {
 	case <-p.closed:
@@ -219,8 +228,8 @@ func (p *Pacer) over() bool {
 	}
 }
 
-// background runs f beside the caller and returns a channel that closes when it is over. Close waits for it; after
-// Close it runs at once.
+// background runs f on a goroutine and returns a channel that is closed when f has returned. Close waits for
+// it; after Close, f runs synchronously.
 func (p *Pacer) background(f func()) <-chan struct{} {
 	over := make(chan struct{})
 	p.mu.Lock()
@@ -242,14 +251,15 @@ func (p *Pacer) background(f func()) <-chan struct{} {
 	return over
 }
 
-// local is a moment of just now in µs since the pacer began: by the monotonic clock, which stands still while the machine is suspended, and
-// with the time for which it was.
+// local is a recent moment in µs since the pacer began: by the monotonic clock, which stands still while the
+// machine is suspended, plus the time of suspension.
 func (p *Pacer) local(t time.Time) int64 { return t.Sub(p.began).Microseconds() + p.suspended() }
 
-// leastSleep is how long, in µs, a machine is suspended at least: the two clocks that tell are not read at one moment.
+// leastSleep is the shortest suspension that counts, in µs: the two clocks that show it are not read at the
+// same moment.
 const leastSleep = 10_000
 
-// suspended is for how long the machine was suspended since the pacer began, in µs.
+// suspended is how long the machine was suspended since the pacer began, in µs.
 func (p *Pacer) suspended() int64 {
 	for {
 		known, now := p.slept.Load(), (p.asleep() - p.sleptFirst).Microseconds()

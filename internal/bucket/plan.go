@@ -14,32 +14,32 @@ import (
 const MaxLimits = 8
 
 const (
-	keptMost    = 4                // so many windows that are out of force are remembered
-	exactN      = 1024             // up to so many permits, a window is kept exactly
+	keptMost    = 4                // how many windows that are out of force are remembered
+	exactN      = 1024             // up to this many permits, a window is kept exactly
 	exactWindow = 10 * time.Second // and every window shorter than this
-	subBuckets  = 256              // otherwise in so many parts
+	subBuckets  = 256              // otherwise in this many parts
 	horizonMost = 100 * time.Millisecond
 	lateMost    = 250 * time.Millisecond // what windows in parts allow for, as reports of lateness don't pay there
-	lateEver    = time.Second            // a slot that is missed by more is never used
+	lateEver    = time.Second            // a slot missed by more is never used
 	epsilonMost = 2 * time.Millisecond   // lateness that isn't worth a report
 	leaseMargin = 5 * time.Second
 	batchLeast  = 16 // slots reserved at a time, or as many as come in batchSpan
 	batchMost   = 64
 	batchSpan   = 10 * time.Millisecond
-	batchPart   = 64 // but no more than such a part of any limit: they are lost with the process, for a whole window
+	batchPart   = 64 // but at most this part of any limit: they are lost with the process, for a whole window
 	longestW    = 366 * 24 * time.Hour
-	evenLeast   = 20               // calls of a window: of fewer, each comes when its permit does
+	evenLeast   = 20               // calls of a window: with fewer, each comes when its permit does
 	evenMost    = 30 * time.Second // a longer window: what a loss took from it is counted by the spacing of calls, see loss_most in loss.lua
 )
 
 // window is one limit as reserve.lua reads it, all times in µs.
 type window struct{ n, length, ready, width int64 }
 
-// plan is a PacerConfig worked out, all times in µs.
+// plan is what follows from a PacerConfig, all times in µs.
 type plan struct {
 	cfg       PacerConfig
 	windows   []window // shortest first
-	exact     bool     // there is a window that is not kept in parts
+	exact     bool     // at least one window is not kept in parts
 	shape     string
 	horizon   int64
 	spacing   int64
@@ -48,15 +48,15 @@ type plan struct {
 	tolerance int64
 	batch     int64
 	shortest  time.Duration // of all windows there may be
-	inHand    int64         // slots that one process holds at the most, where its machine is busy
-	reach     int64         // slots that there can be within the horizon, and so in one answer
+	inHand    int64         // most slots that one process holds while its machine is busy
+	reach     int64         // slots that fit in the horizon, and so in one answer
 	epsilon   int64
 	tooLate   int64
 	outlives  int64
 	maxCost   int64
 	audit     *audit
 	laned     bool     // there are lanes, or routes with limits: slots come with their jobs
-	waiting   []string // sets in which lanes with jobs stand
+	waiting   []string // sets of the lanes with jobs
 	lane      []window
 	routes    map[string][]window
 }
@@ -96,10 +96,11 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	return p, nil
 }
 
-// spacing is 0.9 × window/N of the limit that allows the quickest pace: the others are kept by their permits alone, and
-// a tenth quicker than the limit lets the slots catch up after one was given back. Quicker still brings nothing: 97.4 and 98.2 % of 1,000/s at 0.5, 98.0 and 98.3 % at 0.9.
-// After a rest of a whole window every permit is free, and the pace of the first N calls comes again in each window: even is 0.99 × window/N, so that no call
-// waits for the tenth of a window that 0.9 would leave empty each time.
+// spacing is 0.9 × window/N of the limit that allows the quickest pace: the others are kept by their permits
+// alone, and a tenth quicker than the limit lets the slots catch up after one was given back. Still quicker
+// does not help: 97.4 and 98.2 % of 1,000/s at 0.5, 98.0 and 98.3 % at 0.9. After a rest of a whole window
+// every permit is free, and the pace of the first N calls recurs in each window: even is 0.99 × window/N, so
+// that calls don't wait for the tenth of a window that 0.9 would leave empty each time.
 func spacing(limits []job.Limit) (quick, even, wave int64) {
 	quick = job.MaxCount
 	for _, l := range limits {
@@ -107,7 +108,7 @@ func spacing(limits []job.Limit) (quick, even, wave int64) {
 			quick, even, wave = at, l.Window.Microseconds()*99/(l.N*100), l.Window.Microseconds()
 		}
 	}
-	if wave < evenLeast*quick || wave > evenMost.Microseconds() { // quick is 0 where more than 900,000 calls a second are allowed
+	if wave < evenLeast*quick || wave > evenMost.Microseconds() { // quick is 0 if more than 900,000 calls a second are allowed
 		even = quick
 	}
 	return quick, even, wave

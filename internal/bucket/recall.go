@@ -13,28 +13,32 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// SetLive is what was set live for the lanes and routes of a gateway, as one process has seen it last. The zero SetLive has seen nothing. Its users take turns.
+// SetLive is what was set live for the lanes and routes of a gateway, as one process has seen it last. The zero
+// SetLive has seen nothing. It is not safe for concurrent use.
 type SetLive struct {
 	seen bool
 	at   liveAt
 	all  map[string]string // text by lane:NAME or route:NAME
-	gone map[string]string // what was set before and was taken back
+	gone map[string]string // what was set before and has been reset
 }
 
-// liveAt says which acts upon lanes and routes Redis knows: version of them in this epoch, which begins when the first of all is written down. Zero where it knows of none.
+// liveAt says which changes of lanes and routes Redis knows: the number version of this epoch, which begins
+// when the first one is written. Zero if it knows none.
 type liveAt struct{ epoch, version int64 }
 
-// recallChunk is for how many lanes and routes one script tells again what was set: that takes Redis a few milliseconds.
+// recallChunk is for how many lanes and routes one script restores what was set: that takes Redis a few
+// milliseconds.
 const recallChunk = 200
 
-// Recall keeps up with what is set live for lanes and routes. Where Redis has lost what this process has seen, it is told again: after FLUSHALL, after a restore of an
-// older snapshot, and where the key was deleted. What Redis has of other lanes stays. It returns for how many lanes and routes it was told again.
+// Recall keeps up with what is set live for lanes and routes. If Redis has lost what this process has seen,
+// Recall restores it: after FLUSHALL, after a restore of an older snapshot, and if the key was deleted. What
+// Redis has of other lanes stays. It returns for how many lanes and routes it restored something.
 func (p *Pacer) Recall(ctx context.Context, s *SetLive) (told int, err error) {
 	at, n, err := p.liveAt(ctx)
 	if err != nil || s.seen && at == s.at && n == int64(len(s.all)) {
 		return 0, err
 	}
-	all, err := p.overrides(ctx) // behind the version: what is set meanwhile is read again
+	all, err := p.overrides(ctx) // older than the version: what is set meanwhile is read again
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +74,8 @@ func (p *Pacer) overrides(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// missing returns what this process has seen set and Redis has lost, of which it has all now. An operator's act since the loss says more than what was seen before it.
+// missing returns what this process has seen set and Redis has lost; all is everything that Redis has now. An
+// operator's change since the loss takes precedence over what was seen before it.
 func (s *SetLive) missing(now liveAt, all map[string]string) map[string]string {
 	if !s.lost(now, len(all)) {
 		return nil
@@ -83,13 +88,14 @@ func (s *SetLive) missing(now liveAt, all map[string]string) map[string]string {
 	}
 	for of, text := range s.gone {
 		if now.epoch == s.at.epoch && all[of] == text {
-			missing[of] = "" // it was taken back, and the loss has brought it again
+			missing[of] = "" // it was reset, and the loss has brought it back
 		}
 	}
 	return missing
 }
 
-// lost says that Redis, which has n entries of these acts now, has lost some that this process has seen.
+// lost reports whether Redis, which has n entries of these changes now, has lost some that this process has
+// seen.
 func (s *SetLive) lost(now liveAt, n int) bool {
 	if n == 0 && now == s.at {
 		return true
@@ -116,7 +122,8 @@ func (p *Pacer) liveAt(ctx context.Context) (at liveAt, n int64, err error) {
 	return at, size.Val(), nil
 }
 
-// tellAgain tells Redis, which is at now, what it has lost; with all of it told it is at then. If somebody sets something meanwhile, the rest is told the next time.
+// tellAgain restores in Redis, which is at now, what it has lost; with all of it restored it is at then. If
+// something is set meanwhile, the rest is restored the next time.
 func (p *Pacer) tellAgain(ctx context.Context, missing map[string]string, now, then liveAt) (told int, err error) {
 	for chunk := range slices.Chunk(slices.Sorted(maps.Keys(missing)), recallChunk) {
 		to := now

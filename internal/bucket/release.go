@@ -9,14 +9,15 @@ import (
 	"spillway/internal/job"
 )
 
-// Empty says that dequeues found no job: their slots, and every slot still held locally, are given back. Without one, or with
-// the zero Slot, it gives back the local ones alone. It waits for Redis's answer or the end of ctx.
+// Empty says that dequeues found no job: their slots, and every slot still held locally, are given back.
+// Without a slot, or with the zero Slot, it gives back only the local ones. It waits for Redis's answer or the
+// end of ctx.
 func (p *Pacer) Empty(ctx context.Context, unused ...job.Slot) {
 	_ = p.Release(ctx, append(p.takeLocal(), unused...)...) // their permits stay taken, which is safe
 }
 
-// Release gives unused slots back, with their leases. They must not be used afterwards. On an error their permits may
-// stay taken, which costs as many calls of the limits, and never breaks them.
+// Release gives unused slots back, with their leases. They must not be used afterwards. After an error their
+// permits may stay taken: that many calls fewer are made, and the limits still hold.
 func (p *Pacer) Release(ctx context.Context, slots ...job.Slot) error {
 	return p.release(ctx, slices.DeleteFunc(slices.Clone(slots), job.Slot.Zero))
 }
@@ -41,7 +42,7 @@ func (p *Pacer) giveBack(slots []job.Slot) {
 	}
 }
 
-// unused notes that slots are given back, and whether they have passed.
+// unused records that slots are given back, and whether they have passed.
 func (p *Pacer) unused(slots []job.Slot) {
 	now, pl := p.bounds.notAfter(p.local(p.clock.Now())), p.plan.Load()
 	p.mu.Lock()
@@ -72,7 +73,8 @@ func (p *Pacer) release(ctx context.Context, slots []job.Slot) error {
 	}
 }
 
-// releaseNow gives back slots, and the leases alone of those that are of another era: their permits have other moments by now, or none.
+// releaseNow gives back slots. Of those of another era it gives back only the leases: their permits have other
+// moments by now, or none.
 func (p *Pacer) releaseNow(slots []job.Slot) error {
 	var current, bygone []job.Slot
 	for _, s := range slots {
@@ -85,7 +87,8 @@ func (p *Pacer) releaseNow(slots []job.Slot) error {
 	return errors.Join(p.unbind(slots), p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
 }
 
-// releaseOf runs release.lua for slots of this shape. The latest slot goes first, so that the spacing is given back for a whole row.
+// releaseOf runs release.lua for slots of one shape. The latest slot goes first, so that the spacing is given
+// back for a whole row.
 func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 	if len(slots) == 0 {
 		return nil
@@ -114,9 +117,9 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 	return nil
 }
 
-// End says that the slot's call ended and gives its place among the calls under way back. Without a cap it costs no
-// round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of ctx; if
-// Redis can't be reached, the lease runs out by itself.
+// End says that the slot's call ended and frees its place among the calls in flight. Without a cap it costs no
+// round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of
+// ctx; if Redis can't be reached, the lease expires by itself.
 func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	p.mu.Lock()
 	probe := s.Probe && p.known.probing
@@ -138,7 +141,8 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	}
 }
 
-// passed reports whether the slot is further back than µs allows, inside a hold, or on another clock. The caller holds mu.
+// passed reports whether the slot is more than allowed µs in the past, inside a hold, or on another clock. The
+// caller holds mu.
 func (p *Pacer) passed(s job.Slot, now time.Time, allowed int64) bool {
 	return !p.bounds.current(s.Era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
 }

@@ -2,8 +2,9 @@ package bucket
 
 import "context"
 
-// Report has Redis hear, in the background, which slots this process knows to have been given out. A state that begins from nothing asks for
-// it on HoldChannel, and a process that knows of an older one objects by this. A process that knows of none has nothing to report.
+// Report tells Redis, in the background, which slots this process knows to have been given out. A state that
+// begins from nothing asks for it on HoldChannel, and a process that knows of an older state objects in this
+// way. A process that knows of none reports nothing.
 func (p *Pacer) Report() {
 	p.mu.Lock()
 	knows := p.known.root != 0
@@ -14,7 +15,7 @@ func (p *Pacer) Report() {
 	p.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
-		for range 2 { // a state of other limits is made that of ours first
+		for range 2 { // a state of other limits is first converted to ours
 			if g, err := p.reserve(ctx, wish{cost: 1}); err != nil || g.state != stateReshape || p.reshape(ctx) != nil {
 				return
 			}

@@ -13,10 +13,10 @@ import (
 	"spillway/internal/job"
 )
 
-// answerWithin is how long a script's answer is waited for.
+// answerWithin is how long to wait for a script's answer.
 const answerWithin = time.Second
 
-// state is what reserve.lua says; its head comment explains each.
+// state is what reserve.lua says; its head comment explains each value.
 type state string
 
 const (
@@ -36,10 +36,10 @@ const (
 type wish struct {
 	want  int64  // slots
 	short bool   // more are wanted, and this process has no room for them
-	cost  int64  // of each; 0 means of the jobs that wait
+	cost  int64  // of each; 0 means that of the waiting jobs
 	lead  int64  // µs
 	allow int64  // how much later than its slot a call is counted, µs
-	id    string // of the job that is in hand already, where the gateway has lanes
+	id    string // of the job that was already pulled, if the gateway has lanes
 }
 
 // grant is the answer to a wish.
@@ -49,7 +49,7 @@ type grant struct {
 	slots []job.Slot
 }
 
-// reserve asks Redis once and takes in what the answer teaches. Slots in the grant are the caller's to use or release.
+// reserve asks Redis once and learns from the answer. The caller must use or release the slots in the grant.
 func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	pl := p.plan.Load()
 	w.allow = p.late.allowance(pl)
@@ -102,7 +102,7 @@ func (pl *plan) reserveArgs(now, earliest int64, w wish, k *knowledge, lease str
 		pl.cfg.MaxInFlight, pl.outlives, lease, pl.cfg.Version, pl.shape, pl.tooLate, k.root, HoldChannel, pl.cfg.Gateway, w.allow, k.heard}
 }
 
-// earliest returns a moment that Redis's clock has reached, µs.
+// earliest returns a moment that Redis's clock has reached, in µs.
 func (p *Pacer) earliest() int64 {
 	if now := p.now(); now > 0 {
 		return now
@@ -110,8 +110,9 @@ func (p *Pacer) earliest() int64 {
 	return p.bounds.earliest(p.local(p.clock.Now()))
 }
 
-// spacing returns how far apart, in µs, the next slots are at least; now is a moment that Redis's clock has reached. Before the first slot that this process has
-// heard of, neither that clock nor the last call is known: it may be after a rest.
+// spacing returns the least distance of the next slots, in µs; now is a moment that Redis's clock has reached.
+// Before this process knows of a first slot, neither that clock nor the last call is known: it may be after a
+// rest.
 func (k *knowledge) spacing(pl *plan, now int64) int64 {
 	switch {
 	case pl.tolerance > 0:
@@ -127,12 +128,13 @@ func (k *knowledge) spacing(pl *plan, now int64) int64 {
 	return pl.spacing
 }
 
-// windowArgs says what was seen of Redis's clock, what each window is, and how much longer its permits take since that clock goes too fast. A permit
-// was taken within the window before now, and its call written a moment later; the slot is for within the horizon. What the clock may have gained before
-// this process watched it is the process's own: it tells nobody.
+// windowArgs returns what was seen of Redis's clock, what each window is, and how much longer its permits take
+// because that clock is too fast. A permit was taken within the window before now, and its call written a
+// moment later; the slot is within the horizon. What the clock may have gained before this process watched it
+// is used only here, and not reported.
 func (p *Pacer) windowArgs(pl *plan) []any {
 	now := p.local(p.clock.Now())
-	back := func(w window) int64 { return w.ready + w.width + w.ready/8 } // it takes longer, and so is looked at for longer
+	back := func(w window) int64 { return w.ready + w.width + w.ready/8 } // it takes longer, and so is considered for longer
 	args := p.bounds.watched(p.number, back(pl.windows[len(pl.windows)-1]), pl.horizon, now)
 	for _, w := range pl.windows {
 		args = append(args, w.n, w.ready, w.width, p.bounds.gained(back(w), now), p.bounds.unwatched(back(w), now))
@@ -145,7 +147,7 @@ func (p *Pacer) slotKeys(pl *plan) []string {
 	return append([]string{k.Pace(), k.Hold(), k.Flight(), k.Pending(), k.Costs(), k.Active(), k.Retries(), k.Replays(), k.Due()}, append(p.allLists(len(pl.windows)), pl.cfg.First...)...)
 }
 
-// allLists are those of n windows, and of the windows that are out of force.
+// allLists are the lists of n windows, and of the windows that are out of force.
 func (p *Pacer) allLists(n int) []string {
 	out := p.lists(n)
 	for i := 1; i <= keptMost; i++ {
@@ -162,14 +164,14 @@ func (p *Pacer) lists(n int) []string {
 	return out
 }
 
-// books is how the pacer's state in Redis stands as a whole. Moments are µs on Redis's clock.
+// books describes the pacer's state in Redis as a whole. Moments are µs on Redis's clock.
 type books struct {
-	last int64 // the latest slot ever given to anybody
-	root int64 // the life that the state belongs to, the moment when it began from nothing; 0 = there is no state
-	id   int64 // another one whenever the lists were made anew
+	last int64 // the latest slot ever given to any process
+	root int64 // the life that the state belongs to: the moment when it began from nothing; 0: there is no state
+	id   int64 // changes whenever the lists are rebuilt
 }
 
-// booksOf reads s and o of the pace, as reserve.lua's head comment explains them. What isn't there is 0.
+// booksOf reads s and o of the pace, as reserve.lua's head comment explains them. A missing field is 0.
 func booksOf(s, o any) (b books, err error) {
 	if b.last, err = number(s); err != nil {
 		return b, err
@@ -183,7 +185,7 @@ func booksOf(s, o any) (b books, err error) {
 	return b, err
 }
 
-// reply is reserve.lua's answer as it stands.
+// reply is reserve.lua's answer as it came.
 type reply struct {
 	state                  state
 	now, hint, held, epoch int64
@@ -193,7 +195,8 @@ type reply struct {
 	loss                   Loss
 }
 
-// head is how many values reserve.lua and pick.lua answer with before the slots, and each how many there are of a slot.
+// head is how many values reserve.lua and pick.lua answer with before the slots, and the others how many there
+// are for each slot.
 const head, ofSlot, ofPicked = 8, 2, 9
 
 func decode(v []any, picked bool) (reply, error) {
@@ -231,7 +234,7 @@ func decode(v []any, picked bool) (reply, error) {
 	return r, nil
 }
 
-// number reads a number of a script's answer.
+// number reads a number in a script's answer.
 func number(v any) (int64, error) {
 	switch x := v.(type) {
 	case int64:
@@ -242,7 +245,8 @@ func number(v any) (int64, error) {
 	return 0, errors.New("not a number")
 }
 
-// learn takes in an answer: slots that came with the news that Redis's clock was set are given back. An answer of a bygone era teaches nothing.
+// learn takes in an answer. Slots that came together with a change of Redis's clock are given back. An answer
+// of a bygone era teaches nothing.
 func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 	g := grant{state: r.state, hint: time.Duration(r.hint) * time.Microsecond, slots: r.slots}
 	p.meters.granted.Add(int64(len(r.slots)))
@@ -279,12 +283,12 @@ func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 	return g
 }
 
-// learn takes in an answer and reports whether slots held locally are out of date. After a leap of Redis's clock what was
-// known moves along, and a leap ahead is for the next reservation to report.
+// learn takes in an answer and reports whether slots held locally are out of date. After a leap of Redis's
+// clock the known moments are shifted, and the next reservation reports a leap ahead.
 func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 	stale = r.epoch != k.epoch && k.epoch >= 0 || leapt != 0
 	k.epoch, k.held, k.probing, k.leased = r.epoch, r.held, r.probing, r.leased
-	looked := r.state != stateReshape && r.state != stateStale // before these, no loss and no leap was looked for
+	looked := r.state != stateReshape && r.state != stateStale // in these states, no loss and no leap was looked for
 	if looked && k.jump == jumpSent {
 		k.jump = 0
 	}
@@ -303,8 +307,8 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 	return stale
 }
 
-// unanswered keeps the books of a reservation whose outcome nobody knows: its permits count as used, and its leases,
-// which nobody will ever end, are taken out again as far as possible.
+// unanswered accounts for a reservation whose outcome is unknown: its permits count as used, and its leases,
+// which would never be ended, are removed as far as possible.
 func (p *Pacer) unanswered(w wish, lease string, err error) {
 	if refusedByRedis(err) || w.want == 0 {
 		return
@@ -323,18 +327,18 @@ func (p *Pacer) unanswered(w wish, lease string, err error) {
 	p.background(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
-		_ = p.client.ZRem(ctx, p.keys.Flight(), leases...).Err() // or they run out by themselves
+		_ = p.client.ZRem(ctx, p.keys.Flight(), leases...).Err() // or they expire by themselves
 	})
 }
 
-// refusedByRedis reports an answer that proves that the script changed nothing, or never got there.
+// refusedByRedis reports whether the answer proves that the script changed nothing, or never got there.
 func refusedByRedis(err error) bool {
 	var answered redis.Error
 	return errors.As(err, &answered)
 }
 
-// ask reserves without keeping the caller when ctx ends, the pacer closes, or no answer comes. Slots that arrive after
-// the caller has gone are given back.
+// ask reserves, and returns early when ctx ends, the pacer closes, or no answer comes. Slots that arrive after
+// that are given back.
 func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 	type answer struct {
 		g   grant
@@ -344,7 +348,7 @@ func (p *Pacer) ask(ctx context.Context, w wish) (grant, error) {
 		return grant{}, ErrClosed
 	}
 	answers, gone := make(chan answer), make(chan struct{})
-	go p.background(func() { // on a goroutine of its own: a pacer that closes meanwhile runs it at once
+	go p.background(func() { // on its own goroutine: if the pacer closes meanwhile, background runs it at once
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
 		defer cancel()
 		g, err := p.reserve(asking, w)

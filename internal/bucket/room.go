@@ -15,9 +15,10 @@ var roomLua string
 
 var roomScript = redisdb.NewScript(redisdb.NowLua, slewedLua, roomLua)
 
-// Room is when a call finds room in all limits, as things stand, for people to look at.
+// Room is when a call finds room in all limits as things stand, for people to read.
 type Room struct {
-	// In is how long until then; zero when there is room, or when nobody knows as the limits have just changed.
+	// In is how long until then; zero when there is room, or when it is not known as the limits have just
+	// changed.
 	In time.Duration
 	// At is that moment on Redis's clock; zero when In is.
 	At time.Time
@@ -26,7 +27,7 @@ type Room struct {
 	// Limit is what the call waits for longest. The zero Limit, when In is not zero, means that no slot is given out before, as after Redis
 	// lost its memory.
 	Limit job.Limit
-	// Full says that as many calls are under way as may be (MaxInFlight).
+	// Full means that as many calls are in flight as are allowed (MaxInFlight).
 	Full bool
 }
 

@@ -10,14 +10,14 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Marks of a slot that pick.lua has bound to a job, as scopes.lua has them.
+// Marks of a slot that pick.lua has bound to a job, as in scopes.lua.
 const (
 	routeMark = 1 << iota // the call is the one sent ahead after the hold of its route
 	laneMark              // or of its lane
-	placeMark             // it has a place among those of its lane or route that are under way
+	placeMark             // it has a place among the calls of its lane or route that are in flight
 )
 
-// caps are how many calls of one lane, and of each route, may be under way.
+// caps are how many calls of one lane, and of each route, may be in flight.
 func (p *plan) caps() (lane int64, routes map[string]int64) {
 	for _, r := range p.cfg.Routes {
 		if r.MaxInFlight > 0 {
@@ -33,10 +33,11 @@ func (p *plan) caps() (lane int64, routes map[string]int64) {
 	return lane, routes
 }
 
-// scope is a route (r) or a lane (l) that is held by itself.
+// scope is a route (r) or a lane (l) that is held on its own.
 type scope struct{ kind, name string }
 
-// scopeOf returns the scope that a failure concerns alone; none where that is the gateway, or slots do not come with their jobs.
+// scopeOf returns the scope to which a failure is limited; none if that is the gateway, or slots do not come
+// with their jobs.
 func (pl *plan) scopeOf(f job.Failure) (s scope, alone bool) {
 	if !pl.laned || !f.Flow.Kept {
 		return scope{}, false
@@ -61,19 +62,19 @@ func (p *Pacer) failedIn(ctx context.Context, pl *plan, s scope, args []any) ([]
 func (p *Pacer) succeededIn(ctx context.Context, s job.Slot, first bool) {
 	for mark, of := range map[int64]scope{routeMark: {"r", s.Flow.Route}, laneMark: {"l", s.Flow.Lane}} {
 		if s.Flow.Marks&mark != 0 {
-			_ = scopedOKScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), redisdb.Wake, p.gateway, s.At, redisdb.Flag(first), of.kind, of.name).Err() // or the next one says it again
+			_ = scopedOKScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), redisdb.Wake, p.gateway, s.At, redisdb.Flag(first), of.kind, of.name).Err() // or the next one reports it again
 		}
 	}
 }
 
-// endIn gives back the places of a call in its route and its lane.
+// endIn frees the places of a call in its route and its lane.
 func (p *Pacer) endIn(ctx context.Context, s job.Slot) {
 	if s.Flow.Marks != 0 {
 		_ = overScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, s.At, s.Flow.Route, s.Flow.Lane, s.Lease, s.Flow.Marks, redisdb.Wake, p.gateway).Err()
 	}
 }
 
-// FlyingIn returns how many calls of one route, and of one lane, are under way, where their number has a cap.
+// FlyingIn returns how many calls of one route, and of one lane, are in flight, where their number has a cap.
 func FlyingIn(ctx context.Context, c redis.UniversalClient, gateway string, of job.Flow) (route, lane int64, err error) {
 	k := redisdb.NewKeys(gateway)
 	now, err := c.Time(ctx).Result()
@@ -86,12 +87,13 @@ func FlyingIn(ctx context.Context, c redis.UniversalClient, gateway string, of j
 	return ofRoute.Val(), ofLane.Val(), err
 }
 
-// HoldsOfRoutes returns what keeps back the calls of some routes alone, in their order; the zero Standing where nothing does.
+// HoldsOfRoutes returns what holds back only the calls of each of some routes, in their order; the zero
+// Standing where nothing does.
 func HoldsOfRoutes(ctx context.Context, c redis.UniversalClient, gateway string, routes []string) ([]Standing, error) {
 	return holdsOf(ctx, c, gateway, routes, redisdb.NewKeys(gateway).HoldOfRoute)
 }
 
-// HoldsOfLanes is as HoldsOfRoutes.
+// HoldsOfLanes is like HoldsOfRoutes, for lanes.
 func HoldsOfLanes(ctx context.Context, c redis.UniversalClient, gateway string, lanes []string) ([]Standing, error) {
 	return holdsOf(ctx, c, gateway, lanes, redisdb.NewKeys(gateway).HoldOfLane)
 }
@@ -117,7 +119,8 @@ func holdsOf(ctx context.Context, c redis.UniversalClient, gateway string, names
 	return all, err
 }
 
-// LookIn returns what keeps back the calls of one route, and of one lane, to whoever has no pacer of the gateway; the zero Standing where nothing does.
+// LookIn returns what holds back the calls of one route, and of one lane; the zero Standing where nothing does.
+// It needs no pacer of the gateway.
 func LookIn(ctx context.Context, c redis.Scripter, gateway string, of job.Flow) (route, lane Standing, err error) {
 	k := redisdb.NewKeys(gateway)
 	for _, one := range []struct {
