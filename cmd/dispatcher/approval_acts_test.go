@@ -107,7 +107,7 @@ func TestWhoMayApproveAnAct(t *testing.T) {
 		return somebody{claims: claims}
 	}
 	token := func(text string) somebody { return somebody{token: text} }
-	const self, foreign = "nobody approves what he asks for", "there is no request"
+	const self, foreign = "nobody may approve their own request", "there is no request"
 	for way, decide := range h.ways() {
 		for _, c := range []struct {
 			what    string
@@ -151,7 +151,7 @@ func TestWhoMayApproveAnAct(t *testing.T) {
 			t.Errorf("%s, twice: approved %t, %.300s", way, done, told)
 		}
 	}
-	if got := h.command("approval", "approve", request, "--why", "x", "--yes"); got.code != 2 || !strings.Contains(got.err, "nobody knows who you are") {
+	if got := h.command("approval", "approve", request, "--why", "x", "--yes"); got.code != 2 || !strings.Contains(got.err, "you are not identified") {
 		t.Errorf("with Redis's password: %+v", got)
 	}
 	if got := h.command("dlq", "discard", "-g", h.two, "--id", "x", "--why", "mine", "--yes"); got.code != 3 || !strings.Contains(got.err, "awaits the approval of a second person") || h.record(h.two, "x").State != job.Parked {

@@ -95,13 +95,13 @@ func TestWhoMayApproveABatch(t *testing.T) {
 		code              int
 		says              string
 	}{
-		{"who brought some of it in", tokenOf(roles.Admin), token(seen), 409, "admin-1 brought jobs of batch"},
+		{"who brought some of it in", tokenOf(roles.Admin), token(seen), 409, "admin-1 submitted jobs of batch"},
 		{"the producer", tokenOf(roles.Producer), token(seen), 403, "forbidden"},
 		{"an operator", tokenOf(roles.Operator), token(seen), 403, "forbidden"},
 		{"a viewer", tokenOf(roles.Viewer), token(seen), 403, "forbidden"},
 		{"no token that there is", "canary-none", token(seen), 401, "no_token"},
 		{"an approver whose token has ended", endedToken, token(seen), 401, "no_token"},
-		{"another token of the producer", namesake, token(seen), 409, "producer-1 brought jobs of batch"},
+		{"another token of the producer", namesake, token(seen), 409, "producer-1 submitted jobs of batch"},
 		{"without having looked", approver, "", 400, "dry_run"},
 		{"with the token of another batch", approver, token(other), 400, "not one of what was shown"},
 		{"with that of one gateway for both", approver, token(one), 409, "no longer as it was shown"},
@@ -140,7 +140,7 @@ func TestBatchApproveOnTheCommandLine(t *testing.T) {
 	h := newApprovals(t)
 	h.bring(tokenOf(roles.Producer), h.one, "a1", "first", "1500")
 	h.bring(tokenOf(roles.Producer), h.one, "b1", "first", "500")
-	if got := h.command("batch", "approve", "first", "--why", "x", "--yes"); got.code != 2 || !strings.Contains(got.err, "nobody knows who you are") {
+	if got := h.command("batch", "approve", "first", "--why", "x", "--yes"); got.code != 2 || !strings.Contains(got.err, "you are not identified") {
 		t.Errorf("with Redis's password: %+v", got)
 	}
 	if got := h.afar(tokenOf(roles.Approver), "batch", "approve", "first", "--why", "x", "--dry-run"); got.code != 0 || h.parked(h.one, "first", job.AwaitsApproval) != 2 {

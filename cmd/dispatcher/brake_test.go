@@ -128,7 +128,7 @@ func TestBrakesAreShownAndLifted(t *testing.T) {
 		`{"by":"ops","why":"x"}`:            "is none",
 		`{"by":"ops","for":"2h"}`:           "needs a reason",
 		`{"by":"ops","for":"8d","why":"x"}`: "can't be lifted for 8d",
-		`{"for":"2h","why":"x"}`:            "nobody is named",
+		`{"for":"2h","why":"x"}`:            "does not say who makes it",
 	} {
 		if a := afar.send("POST", "/v1/gateways/"+afar.one+"/brakes/lift", body, nil); a.code != 400 || !strings.Contains(a.body, want) {
 			t.Errorf("%s: %d %s, want %q", body, a.code, a.body, want)

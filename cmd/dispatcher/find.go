@@ -78,7 +78,7 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 		p.remark("there may be more: find stopped at --limit %d", f.limit)
 	}
 	if unread > 0 {
-		p.remark("the payloads of %s can't be read, so nobody knows whether they are meant", job.JobsText(unread))
+		p.remark("the payloads of %s can't be read, so they may match or not", job.JobsText(unread))
 	}
 	return nil
 }

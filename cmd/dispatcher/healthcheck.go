@@ -61,7 +61,7 @@ func (p *program) healthcheck(ctx context.Context, listen string, ready bool) er
 	}
 	resp, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(req) // no proxy: it is this machine
 	if err != nil {
-		return &job.Error{Code: job.CodeUnavailable, Message: "nobody answers at " + at, Err: err, Hint: "is run started, and with this --listen?"}
+		return &job.Error{Code: job.CodeUnavailable, Message: "no answer from " + at, Err: err, Hint: "is run started, and with this --listen?"}
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

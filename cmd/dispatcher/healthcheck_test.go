@@ -48,7 +48,7 @@ func TestHealthcheckAsksTheRunOfItsMachine(t *testing.T) {
 		{false, []string{"--ready", "-o", "json"}, 0, `"ok":true`},
 		{true, nil, 0, "ok\n"},
 		{true, []string{"--ready"}, 1, "answers 503"},
-		{false, []string{"--listen", nobody}, 5, "nobody answers"},
+		{false, []string{"--listen", nobody}, 5, "no answer from"},
 		{false, []string{"--listen", ""}, 2, "serves nothing"},
 		{false, []string{"--listen", "9400"}, 2, "not an address"},
 	} {

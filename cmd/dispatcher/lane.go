@@ -58,7 +58,7 @@ not given stay unchanged. Calls that already had a slot, at most 100 ms ahead, a
 				return cli.Usage("give one from 1 to 1000", "a lane can't have a weight of %d", weight)
 			}
 			if most < 0 {
-				return cli.Usage("give 0 for any number; lane reset gives the lane what all lanes have", "a lane can't have a cap of %d calls under way", most)
+				return cli.Usage("give 0 for any number; lane reset gives the lane what all lanes have", "a lane can't have a cap of %d calls in flight", most)
 			}
 			return p.changeLane(cmd.Context(), names, func(ctx context.Context, d remote.Desk, act remote.GatewayAct) (desk.LaneSettings, error) {
 				to.LaneOf = remote.LaneOf{GatewayAct: act, Lane: args[0]}

@@ -114,7 +114,7 @@ func (a address) warn(log *slog.Logger) {
 	}
 	if host, _, _ := net.SplitHostPort(a.text); !loopback(host) {
 		log.Warn("the token and all that callers send go in clear over the network: this address has no TLS", "listen", a.text,
-			"hint", "let a proxy with TLS stand before it, and nobody else reach it")
+			"hint", "put a proxy with TLS before it, and let nothing else reach it")
 	}
 }
 

@@ -140,7 +140,7 @@ func (p *program) logout(ctx context.Context) error {
 		return &job.Error{Code: job.CodeFailed, Message: "the logins can't be read", Err: err}
 	}
 	if !is {
-		fmt.Fprintf(p.Err, "nobody is logged in at %s\n", server)
+		fmt.Fprintf(p.Err, "not logged in at %s\n", server)
 		return nil
 	}
 	if err := all.Drop(ctx, server); err != nil {

@@ -71,7 +71,7 @@ func TestParkRefusesWhatDoesNotWait(t *testing.T) {
 		code int
 		says string
 	}{
-		{"flying", 1, `job "flying" is in flight at two: its call may be under way until TIME`},
+		{"flying", 1, `job "flying" is in flight at two: its call may last until TIME`},
 		{"a", 4, `job "a" does not wait any more: it is done at one`},
 		{"b", 4, `job "b" does not wait any more: it is discarded at one`},
 		{"parked", 4, `job "parked" is waiting for room at one already`},

@@ -122,9 +122,9 @@ func TestResolveAskHasTheGatewayAsked(t *testing.T) {
 	r.must(r.c.HSet(r.ctx, redisdb.NewKeys(r.one).Job("b"), record.Short("may_have_charged"), "1").Err())
 	r.park(r.one, charge("sure", "4", ""), job.Refused, 402, "HTTP 402")
 	r.park(r.two, charge("elsewhere", "8", ""), job.UnknownOutcome, 0, "timed out")
-	r.expect(r.run("resolve", "--ask", "-g", r.two), 2, "", "dispatcher: no look-up is configured for two: nobody can ask there\n"+
+	r.expect(r.run("resolve", "--ask", "-g", r.two), 2, "", "dispatcher: no look-up is configured for two\n"+
 		"hint: look the jobs up there, then say --done or --not-done; or give the gateway a lookup in the file\n")
-	const noLookup = "its gateway has no lookup in the file, so nobody can ask it: look it up, then dlq resolve --done or --not-done"
+	const noLookup = "its gateway has no lookup in the file: look it up there, then dlq resolve --done or --not-done"
 	r.expect(r.run("resolve", "--ask"), 0, "no filter is given: this means every parked job that may have been charged of all gateways\n"+
 		"one: 2 jobs (EUR 0.03)\n  unknown_outcome: 1 job (EUR 0.01)\n  exhausted: 1 job (EUR 0.02)\ntwo: 1 job\n  unknown_outcome: 1 job\nwould be held back: 1 job: "+noLookup+
 		"\ndry run: 2 jobs (EUR 0.03) would be asked about; nothing was changed\n", "add --yes to do it\n")
@@ -214,7 +214,7 @@ func TestAPendingJobWithoutALookUpIsNamed(t *testing.T) {
 	r.lookups()
 	r.pend(charge("a", "700", ""))
 	r.configure(r.url)
-	if got := r.command("doctor", "-o", "json"); !strings.Contains(got.out, `"check":"no_lookup","gateway":"one","level":"warn","message":"nobody asks any more what became of 1 job: the file has no lookup"`) {
+	if got := r.command("doctor", "-o", "json"); !strings.Contains(got.out, `"check":"no_lookup","gateway":"one","level":"warn","message":"no look-ups are made any more for 1 job: the file has no lookup"`) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -92,7 +92,7 @@ func TestReconcileSaysWhereTheyDiffer(t *testing.T) {
 	r.expect(r.reconcile(r.reported(november), "--differences", path), 3, novembersTable,
 		"line 14: the field \"gross\" is not a number: write it like 1698,81\n"+
 			"line 15: no id: the field \"id\" is empty\n"+
-			"warning: charged already, and called again unless somebody keeps it from that, so perhaps charged twice: 1 job (EUR 5.00) of one: waits\n"+
+			"warning: already charged, but it will be called again unless you stop it, so it may be charged twice: 1 job (EUR 5.00) of one: waits\n"+
 			"hint: dispatcher pause -g one; then look the job up, and take it out: dispatcher dlq discard --id waits --why \"charged already\"\n"+
 			"compared 15 lines with 11 records\n"+
 			"passed over, of the status \"fee\": 1; it is neither in --done nor in --refused\n"+
@@ -170,7 +170,7 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	whole := r.reported(november)
 	report := r.reported(strings.Replace(november, ";1,00;EUR;paid;pi_agrees\r\n", "", 1))
 	const would = "1 job (EUR 7.00) would be resolved as done\n1 job (EUR 9.00) would be resolved as not done, to go in again with the next key\n"
-	if got := r.reconcile(whole, "--resolve", "--again"); !strings.HasSuffix(got.out, "\n1 job (EUR 7.00) would be resolved as done\n") || !strings.Contains(got.err, "nobody is called again: ") {
+	if got := r.reconcile(whole, "--resolve", "--again"); !strings.HasSuffix(got.out, "\n1 job (EUR 7.00) would be resolved as done\n") || !strings.Contains(got.err, "no job is called again: ") {
 		t.Errorf("with a line that may be any job's: %+v", got)
 	}
 	if got := r.reconcile(report, "--resolve"); !strings.HasSuffix(got.out, "\n1 job (EUR 7.00) would be resolved as done\n") {
@@ -303,7 +303,7 @@ func TestReconcileIsAskedWrongly(t *testing.T) {
 		{"--report " + report + " --map id=id,sum=gross", `--map "sum=gross" is not understood`, 2},
 		{"--report " + report + " --map id=id,amount=gross", "the map names an amount without a currency", 2},
 		{"--report " + report + " --map id=id,amount=gross --currency XXZ", `ISO 4217 lists no currency "XXZ"`, 2},
-		{"--report " + report + " --map id=id,status=gross", "nobody says which of them are charges", 2},
+		{"--report " + report + " --map id=id,status=gross", "not which values are charges", 2},
 		{"--report " + report + " --map id=id --done paid", "--done and --refused choose by the status", 2},
 		{"--report " + report + " --map id=id,status=gross --done a --refused a", `the status "a" is in --done and in --refused`, 2},
 		{"--report " + report + " --map id=invoice", `no column is named "invoice", as --map says`, 2},

@@ -106,7 +106,7 @@ func (r *reconciling) warn() {
 	if more := sum.Jobs - int64(len(r.result.GoOn)); more > 0 {
 		named += fmt.Sprintf(" and %s more", job.CountText(more))
 	}
-	fmt.Fprintf(r.p.Say(), "warning: charged already, and called again unless somebody keeps it from that, so perhaps charged twice: %s of %s: %s\nhint: %s\n",
+	fmt.Fprintf(r.p.Say(), "warning: already charged, but it will be called again unless you stop it, so it may be charged twice: %s of %s: %s\nhint: %s\n",
 		job.Totals{Jobs: sum.Jobs, Amount: sum.Reported}, r.gateway.Name, named, takenOut(r.gateway.Gateway, r.result.GoOn[0]))
 }
 
@@ -159,7 +159,7 @@ func (r *reconciling) told() error {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if r.f.again && r.result.Nameless {
-		r.p.remark("nobody is called again: a line that can't be used has no id, and may be any job's; mend it or take it out")
+		r.p.remark("no job is called again: a line that can't be used has no id, and may be any job's; mend it or take it out")
 	}
 	if n := r.settled.Done.Jobs + r.settled.NotDone.Jobs; r.dry && n > 0 {
 		r.p.remark("nothing was changed: add --yes to do it")

@@ -212,7 +212,7 @@ func (p *program) serve(ctx context.Context, s served) error {
 	}
 	parts.Add(lifecycle.Step{Name: "the workers", Within: longestCall(s.gateways) + tidyTime,
 		Start: d.Start, Stop: func(ctx context.Context) error {
-			s.log.Info("stopping: calls under way finish, nothing new is called")
+			s.log.Info("stopping: calls in flight finish, no new calls start")
 			d.Stop(ctx)
 			return nil
 		}})

@@ -27,7 +27,7 @@ func (f *flags) checkCanary() error {
 	case f.canary < 1:
 		return cli.Usage("give how many jobs go first, like --canary 20, or leave it out", "--canary %d is not a number of jobs", f.canary)
 	case f.replace:
-		return cli.Usage("leave it out; \"dispatcher dlq replay --canary\" sends some parked jobs ahead", "--canary is for jobs that are new, and --replace takes in parked ones")
+		return cli.Usage("leave it out; \"dispatcher dlq replay --canary\" sends some parked jobs ahead", "--canary is for new jobs, and --replace readmits parked ones")
 	case f.batch == "":
 		return cli.Usage("name the batch, like --batch 2026-11", "--canary lets the rest of a batch wait, and there is no --batch")
 	}

@@ -120,7 +120,7 @@ func TestACanaryIsRefusedWhereNothingCouldWait(t *testing.T) {
 	}{
 		{[]string{"--canary", "2"}, "there is no --batch"},
 		{[]string{"--canary", "0", "--batch", "b"}, "--canary 0 is not a number of jobs"},
-		{[]string{"--canary", "2", "--replace"}, "--canary is for jobs that are new"},
+		{[]string{"--canary", "2", "--replace"}, "--canary is for new jobs"},
 	} {
 		if got := b.run(append([]string{"-g", b.g, "-f", "a.ndjson"}, tc.args...)...); got.code != 2 || !strings.Contains(got.err, tc.says) {
 			t.Errorf("%v: %+v", tc.args, got)

@@ -284,7 +284,7 @@ func TestRedisAwayFromTheStart(t *testing.T) {
 	b := setup(t, place{redis: fmt.Sprintf("redis://127.0.0.1:%d/0", testkit.FreePort(t))})
 	b.write("a.ndjson", lines("a", 3))
 	got := b.run("-g", b.g, "-f", "a.ndjson", "-o", "json")
-	if !strings.HasPrefix(got.err, "waiting for Redis, for 300ms at most: ") || !strings.Contains(got.err, "is away; nothing had been taken in: ") ||
+	if !strings.HasPrefix(got.err, "waiting for Redis, for 300ms at most: ") || !strings.Contains(got.err, "is away; nothing had been enqueued: ") ||
 		!strings.HasSuffix(got.err, "\nhint: run the same again: "+again+"\n") || strings.Count(got.err, "\n") != 3 {
 		t.Errorf("standard error %s", got.err)
 	}

@@ -168,7 +168,7 @@ func TestSumsOfSeveralCurrenciesAreExpected(t *testing.T) {
 	b.want(got, result{3, withControl(counts(4, 0, 0, 0, 0, 4), `{"count":4,"sums":{"EUR":169881,"GBP":1250,"JPY":1050,"KWD":1005},"expected_sums":{"EUR":169881,"GBP":1251,"JPY":1050}}`),
 		"enqueue: erp.csv is refused: its amounts add up to EUR 1,698.81 (169881) and GBP 12.50 (1250) and JPY 1,050 (1050) and KWD 1.005 (1005), " +
 			"and EUR 1,698.81 (169881) and GBP 12.51 (1251) and JPY 1,050 (1050) was expected\n" +
-			"hint: nothing of it was taken in; ask for a complete file, or correct the control totals\n"})
+			"hint: nothing was enqueued; ask for a complete file, or correct the control totals\n"})
 	b.want(b.run(erpArgs("--expect-sum", right, "--expect-count", "4")...), result{0,
 		"read\t4\nenqueued\t4\nwaiting for room\t0\nduplicate\t0\ninvalid\t0\nfailed\t0\nseconds\tN\njobs per second\tN\n",
 		"the file holds 4 jobs (EUR 1,698.81, GBP 12.50, JPY 1,050, KWD 1.005), as expected\n"})

@@ -92,7 +92,7 @@ func (in *input) twice() error {
 	return nil
 }
 
-var errChanged = errors.New("the file was changed while it was looked through first: nothing of it was taken in; " +
+var errChanged = errors.New("the file changed while it was checked: nothing was enqueued; " +
 	"run again once it is complete")
 
 // again rewinds to the start. It fails if the file has changed since seen.

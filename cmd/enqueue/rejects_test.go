@@ -76,7 +76,7 @@ func TestIDsOfOtherGatewaysWithOneScope(t *testing.T) {
 	b.want(b.run("-g", b.g2, "-f", "b.ndjson", "-o", "json", "--rejects", "bad"), result{3,
 		strings.Replace(counts(3, 1, 0, 1, 1, 0), `"failed":0`, fmt.Sprintf(`"failed":0,"duplicate_at":{%q:1}`, b.g), 1),
 		"line 2: this id is known at gateway G with another payload: the first one stands; give this job an id of its own\n" +
-			"1 of the duplicates: known at gateway G (dedupe_scope: all), and not taken in here\n" +
+			"1 of the duplicates: known at gateway G (dedupe_scope: all), and not enqueued here\n" +
 			"enqueue: 1 of 3 lines could not be used\nhint: mend them in bad and enqueue that\n"})
 	if got := b.read("bad"); got != fmt.Sprintf("{\"id\":\"%s2\",\"payload\":{\"x\":2}}\n", id) {
 		t.Errorf("rejects: %q", got)

@@ -137,7 +137,7 @@ func (t *tally) remark(r report) {
 		return
 	}
 	for _, gateway := range slices.Sorted(maps.Keys(r.DuplicateAt)) {
-		fmt.Fprintf(t.s.Say(), "%s of the duplicates: known at gateway %s (dedupe_scope: all), and not taken in here\n", job.CountText(r.DuplicateAt[gateway]), gateway)
+		fmt.Fprintf(t.s.Say(), "%s of the duplicates: known at gateway %s (dedupe_scope: all), and not enqueued here\n", job.CountText(r.DuplicateAt[gateway]), gateway)
 	}
 	if r.Canary.remark(t.s.Say(), t.opt.batch) {
 		return

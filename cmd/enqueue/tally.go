@@ -221,7 +221,7 @@ func (t *tally) stopped(err error) error {
 // cut adds to an error how far the run got.
 func (t *tally) cut(e *job.Error) error {
 	c := t.counts()
-	far := "nothing had been taken in"
+	far := "nothing had been enqueued"
 	if c.Read > 0 {
 		far = fmt.Sprintf("of %d lines read so far %d are in, and %d more may or may not be", c.Read,
 			c.Enqueued+c.Parked+c.Duplicate, c.Failed)

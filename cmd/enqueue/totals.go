@@ -169,9 +169,9 @@ func (f *totals) compare(t *tally) error {
 		wrong = append(wrong, fmt.Sprintf("its amounts add up to %s, and %s was expected", shownSums(f.sums), shownSums(want)))
 	}
 	if f.silent > 0 {
-		what := "lines have amounts that can't be read, so nobody can say what all add up to"
+		what := "lines have amounts that can't be read, so the sum is unknown"
 		if f.silent == 1 {
-			what = "line has an amount that can't be read, so nobody can say what all add up to"
+			what = "line has an amount that can't be read, so the sum is unknown"
 		}
 		wrong = append(wrong, job.CountText(f.silent)+" "+what)
 		if !differs {
@@ -191,12 +191,12 @@ func (f *totals) compare(t *tally) error {
 		t.say("and %s more", job.CountText(f.unsaid))
 	}
 	t.refused = true
-	hint := "nothing of it was taken in; ask for a complete file, or correct the control totals"
+	hint := "nothing was enqueued; ask for a complete file, or correct the control totals"
 	switch {
 	case f.silent > 0:
-		hint = "nothing of it was taken in; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others go in"
+		hint = "nothing was enqueued; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others are enqueued"
 	case f.src.opt.sum != nil && len(f.sums) > 1:
-		hint = "nothing of it was taken in; the file has several currencies: expect a sum of each, like --expect-sum EUR=9635.86,JPY=1050"
+		hint = "nothing was enqueued; the file has several currencies: expect a sum of each, like --expect-sum EUR=9635.86,JPY=1050"
 	}
 	return &job.Error{Code: job.CodeInvalid, Hint: hint,
 		Message: fmt.Sprintf("%s is refused: %s", f.src.in.path, strings.Join(wrong, "; "))}

@@ -28,7 +28,7 @@ func TestControlTotalsOfAPipe(t *testing.T) {
 
 func TestControlTotalsThatDoNotFitRefuseTheFile(t *testing.T) {
 	b := setup(t, place{})
-	refused := "hint: nothing of it was taken in; ask for a complete file, or correct the control totals\n"
+	refused := "hint: nothing was enqueued; ask for a complete file, or correct the control totals\n"
 	b.write("a.ndjson", lines("a", 4))
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json", "--expect-count", "5", "--expect-sum", "15"), result{3,
 		withControl(counts(4, 0, 0, 0, 0, 4), `{"count":4,"expected_count":5,"sum":10,"expected_sum":15}`),
@@ -37,8 +37,8 @@ func TestControlTotalsThatDoNotFitRefuseTheFile(t *testing.T) {
 	b.want(b.run("-g", b.g, "-f", "b.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(3, 0, 0, 0, 1, 2), `{"count":2,"sum":1,"expected_sum":2}`),
 		"line 2: not a JSON object\nline 3: the field \"money.amount\" has no amount in minor units (a whole number)\n" +
-			"enqueue: b.ndjson is refused: its amounts add up to EUR 0.01 (1), and 2 was expected; 1 line has an amount that can't be read, so nobody can say what all add up to\n" +
-			"enqueue: 1 of 3 lines could not be used\nhint: nothing of it was taken in; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others go in\n"})
+			"enqueue: b.ndjson is refused: its amounts add up to EUR 0.01 (1), and 2 was expected; 1 line has an amount that can't be read, so the sum is unknown\n" +
+			"enqueue: 1 of 3 lines could not be used\nhint: nothing was enqueued; mend these lines or take them out, or leave out --expect-sum: then they are reported, and the others are enqueued\n"})
 	if got := b.run("-g", b.g, "-f", "b.ndjson", "--expect-sum", "2", "--rejects", "bad"); strings.Contains(got.err, "mend them in bad") {
 		t.Errorf("nothing was written to bad: %s", got.err)
 	}
@@ -46,9 +46,9 @@ func TestControlTotalsThatDoNotFitRefuseTheFile(t *testing.T) {
 	b.want(b.run("-g", b.g, "-f", "c.ndjson", "-o", "json", "--expect-sum", "2"), result{3,
 		withControl(counts(2, 0, 0, 0, 0, 2), `{"count":2,"expected_sum":2}`),
 		"enqueue: c.ndjson is refused: its amounts add up to EUR 0.01 (1) and USD 0.01 (1), and 2 was expected\n" +
-			"hint: nothing of it was taken in; the file has several currencies: expect a sum of each, like --expect-sum EUR=9635.86,JPY=1050\n"})
+			"hint: nothing was enqueued; the file has several currencies: expect a sum of each, like --expect-sum EUR=9635.86,JPY=1050\n"})
 	if got := b.run("-g", b.g, "-f", "b.ndjson", "--expect-sum", "1"); got.code != 3 ||
-		!strings.Contains(got.err, "1 line has an amount that can't be read, so nobody can say what all add up to; the others add up to EUR 0.01 (1), as expected\n") {
+		!strings.Contains(got.err, "1 line has an amount that can't be read, so the sum is unknown; the others add up to EUR 0.01 (1), as expected\n") {
 		t.Errorf("the sum of the others: %+v", got)
 	}
 	if got := b.queued(b.g); len(got) > 0 {
@@ -85,5 +85,5 @@ func TestInterruptedWhileCheckingTotals(t *testing.T) {
 		_ = p.Signal(syscall.SIGINT)
 	}
 	b.want(b.run("-g", b.g, "-f", "-", "-o", "json", "--expect-count", "5000"), result{130, counts(0, 0, 0, 0, 0, 0),
-		"enqueue: interrupted; nothing had been taken in\nhint: run the same again: that is safe, jobs that are in already are counted as duplicate\n"})
+		"enqueue: interrupted; nothing had been enqueued\nhint: run the same again: that is safe, jobs that are in already are counted as duplicate\n"})
 }

@@ -246,7 +246,7 @@ func (d *Door) put(ctx context.Context, offer job.Offer, ticket job.Ticket, mode
 		}
 		if d.cfg.Clock.Now().Sub(start)+wait > d.cfg.Patience {
 			return nil, job.Room{}, &job.Error{Code: job.CodeUnavailable, Message: "Redis can't take jobs in now", Err: err,
-				Hint: "running the same again is safe: jobs that were taken in are known and will not be doubled"}
+				Hint: "running the same again is safe: jobs that were accepted are known and will not be doubled"}
 		}
 		if err := d.sleep(ctx, wait); err != nil {
 			return nil, job.Room{}, err
@@ -274,7 +274,7 @@ func (g Gateway) damaged(j job.Job) error {
 	if g.Keys != nil {
 		named = " (one of " + strings.Join(g.Keys(j), ", ") + ")"
 	}
-	return fmt.Errorf("not taken in: what belongs to this job in Redis%s is of another type than Spillway writes: find it with redis-cli TYPE, look up at the gateway "+
+	return fmt.Errorf("not accepted: a key of this job in Redis%s has another type than Spillway writes: find it with redis-cli TYPE, look up at the gateway "+
 		"whether the id was paid before, move the key away with RENAME, and send the job again", named)
 }
 

@@ -60,8 +60,8 @@ type Finding struct {
 const (
 	mended    = "a running dispatcher puts it right within two minutes; if it comes back, find out who else writes to this Redis"
 	relaned   = "put it where it belongs with dispatcher audit --repair, and find out who else writes to this Redis"
-	recounted = "count it anew with dispatcher audit --repair: what is missing counts as called now; and find out who else writes to this Redis"
-	rewritten = "write them anew from the records with dispatcher audit --repair, and find out who else writes to this Redis"
+	recounted = "recount it with dispatcher audit --repair: what is missing counts as called now; and find out what else writes to this Redis"
+	rewritten = "rebuild them from the records with dispatcher audit --repair, and find out what else writes to this Redis"
 )
 
 // words are the description and remedy of each finding. STATE and WHERE stand for the finding's; an empty

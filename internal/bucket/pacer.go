@@ -26,7 +26,7 @@ var (
 	// ErrClosed is what Next and Take return after Close.
 	ErrClosed = errors.New("the pacer is closed: it gives out no more slots")
 	// ErrHeld is what Retake returns while calls wait for more than their time.
-	ErrHeld = errors.New("calls are held, paused, or as many under way as may be")
+	ErrHeld = errors.New("calls are held or paused, or the cap on calls in flight is reached")
 
 	errNoAnswer = errors.New("no answer from Redis: check that it runs and can be reached")
 )

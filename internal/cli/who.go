@@ -12,7 +12,7 @@ func WhoAmI() (string, error) {
 	if name == "" {
 		u, err := user.Current()
 		if err != nil {
-			return "", errors.Join(errors.New("nobody knows who you are, and it has to be written down: set $SUDO_USER"), err)
+			return "", errors.Join(errors.New("your user name is unknown, and it has to be recorded: set $SUDO_USER"), err)
 		}
 		name = u.Username
 	}

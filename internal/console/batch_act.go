@@ -21,10 +21,10 @@ type batchDeed struct {
 
 // batchDeeds are the batch actions, in display order.
 var batchDeeds = []batchDeed{
-	{desk.PauseBatch, "Pause", "No job of the batch is called any more until somebody resumes it; other batches go on in its place. Calls under way finish, " +
+	{desk.PauseBatch, "Pause", "No job of the batch is called until it is resumed; other batches go on in its place. Calls in flight finish, " +
 		"and jobs of the batch that come in later wait with the others.", false},
 	{desk.ResumeBatch, "Resume", "The jobs that a pause or first jobs (enqueue --canary) hold back go in again through admission as there is room, in the order of the file. What a cancel has parked stays parked.", false},
-	{desk.CancelBatch, "Cancel", "All jobs of the batch that are not sent yet are parked as cancelled, also those that come in later. Calls under way finish first. " +
+	{desk.CancelBatch, "Cancel", "All unsent jobs of the batch are parked as cancelled, including those that come in later. Calls in flight finish first. " +
 		"Jobs that may have been charged are parked as unknown outcome. Each of them can be replayed.", true},
 }
 
@@ -144,7 +144,7 @@ func (a *batchAct) Now() batchActNow {
 	}
 	v.Over, v.Jobs, v.Money = true, all.Jobs, all.Money()
 	if a.ended != nil {
-		v.Error = "It was not done for all jobs: somebody else has acted on the batch meanwhile, or Redis was away. Look at the batch, and do it again if it is to hold."
+		v.Error = "It was not done for all jobs: someone else has acted on the batch meanwhile, or Redis was away. Look at the batch, and do it again if it is still wanted."
 	}
 	return v
 }
@@ -158,7 +158,7 @@ func (c *Console) batchDo(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case by.who == "":
-		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
+		return wrong("your name is missing, and it has to be recorded", "go back and type in who you are")
 	case by.why == "":
 		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
 	}

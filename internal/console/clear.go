@@ -117,7 +117,7 @@ func (c *Console) clear(w http.ResponseWriter, r *http.Request) error {
 	by := says(r)
 	switch {
 	case by.who == "":
-		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
+		return wrong("your name is missing, and it has to be recorded", "go back and type in who you are")
 	case d.NeedsWhy && by.why == "":
 		return wrong("no reason was given, and it has to be written down", "go back and type in why, such as a ticket's number")
 	}

@@ -15,7 +15,7 @@ func (c *Console) pause(w http.ResponseWriter, r *http.Request) error {
 	by := says(r)
 	switch {
 	case by.who == "":
-		return wrong("nobody's name was given, and it is shown with the pause", "go back and type in who you are")
+		return wrong("your name is missing, and it is shown with the pause", "go back and type in who you are")
 	case by.why == "":
 		return wrong("no reason was given, and it is shown with the pause", "go back and type in why")
 	}
@@ -127,7 +127,7 @@ func (c *Console) limitPreview(w http.ResponseWriter, r *http.Request) error {
 func (c *Console) setLimit(w http.ResponseWriter, r *http.Request) error {
 	by := says(r)
 	if by.who == "" {
-		return wrong("nobody's name was given, and it has to be written down", "go back and type in who you are")
+		return wrong("your name is missing, and it has to be recorded", "go back and type in who you are")
 	}
 	to, err := asked(r.PostFormValue("to"), r.PostFormValue("reset") == "1")
 	if err != nil {

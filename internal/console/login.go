@@ -85,7 +85,7 @@ func (c *Console) fromProvider(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, ofProvider(err))
 		return
 	}
-	c.cfg.Log.Info("somebody logged in at the console with the OpenID provider", "from", r.RemoteAddr)
+	c.cfg.Log.Info("a user logged in at the console with the OpenID provider", "from", r.RemoteAddr)
 	next = local(next)
 	w.Header().Set("Refresh", "0; url="+next)
 	c.show(w, r, http.StatusOK, "login_done.html", &loginView{base: base{Title: "Logged in"}, Next: next})
@@ -114,7 +114,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.showLogin(w, r, status, next, true)
 		return
 	}
-	c.cfg.Log.Info("somebody logged in at the console", "from", r.RemoteAddr)
+	c.cfg.Log.Info("a user logged in at the console", "from", r.RemoteAddr)
 	http.Redirect(w, r, next, http.StatusSeeOther)
 }
 

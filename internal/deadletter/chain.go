@@ -55,7 +55,7 @@ func parseHead(text string) (h Head, err error) {
 		return h, nil
 	}
 	if _, err = fmt.Sscanf(text, "%d %d %s", &h.Links, &h.Entries, &h.Hash); err != nil || h.Links < 0 || h.Entries < 0 {
-		return Head{}, errors.New("the head of the chain can't be read: somebody has written into Redis")
+		return Head{}, errors.New("the head of the chain can't be read: another program has written to Redis")
 	}
 	return h, nil
 }
@@ -115,13 +115,13 @@ func (s *Store) fill(ctx context.Context, t tail) error {
 		return err
 	}
 	if t.head.Entries > links { // each has at least one link
-		return fmt.Errorf("its chain says that it has %d entries, and has %d links: somebody has written into Redis: look at GET %s and LLEN %s", t.head.Entries, links, s.keys.Head(), s.keys.Journal())
+		return fmt.Errorf("its chain says that it has %d entries, and has %d links: another program has written to Redis: look at GET %s and LLEN %s", t.head.Entries, links, s.keys.Head(), s.keys.Journal())
 	}
 	now, err := s.c.Time(ctx).Result()
 	if err != nil {
 		return err
 	}
-	gone, err := json.Marshal(Act{At: now, What: Damaged, Why: "the entry that stood here was removed: somebody has written into Redis"})
+	gone, err := json.Marshal(Act{At: now, What: Damaged, Why: "the entry that stood here was removed: another program has written to Redis"})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 const (
 	inDoubt = "may have been charged: look it up, then dlq resolve"
 	noDoubt = "it can't have been charged, so there is nothing to settle: replay or discard it"
-	noLooks = "its gateway has no lookup in the file, so nobody can ask it: look it up, then dlq resolve --done or --not-done"
+	noLooks = "its gateway has no lookup in the file: look it up there, then dlq resolve --done or --not-done"
 )
 
 // Discard returns why a job is not discarded: it is unknown whether it was charged.

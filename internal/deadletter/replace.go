@@ -32,7 +32,7 @@ var (
 	errNotAJob     = errors.New("it is parked as unreadable: it was never a job; enqueue one under an id of its own")
 	errPastExpiry  = errors.New("its time to expire has passed: enqueue it under another id")
 	errLosesAmount = errors.New("its amount can be read now, and can't be in the new payload: mend it, or say --without-amount")
-	errMoved       = errors.New("it was changed by somebody else just now: look at it again")
+	errMoved       = errors.New("someone else has just changed it: look at it again")
 	errOnlyPayload = errors.New("a replacement changes the payload alone: leave cost, at, expires, batch, route and priority as they are")
 )
 

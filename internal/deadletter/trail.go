@@ -211,7 +211,7 @@ const Damaged = "damaged"
 func (s *Store) parseAct(line string, place int64) Act {
 	var a Act
 	if err := json.Unmarshal([]byte(line), &a); err != nil {
-		why := fmt.Sprintf("entry %d of %s can't be read: somebody has written into Redis; look at it with LINDEX", place+1, s.keys.Trail())
+		why := fmt.Sprintf("entry %d of %s can't be read: another program has written to Redis; look at it with LINDEX", place+1, s.keys.Trail())
 		return Act{What: Damaged, Why: why}
 	}
 	return a

@@ -131,7 +131,7 @@ func (a Action) offered(d *Desk) error {
 	if !a.asks || slices.ContainsFunc(d.Gateways, (*Gateway).CanAsk) {
 		return nil
 	}
-	return usage("look the jobs up there, then say --done or --not-done; or give the gateway a lookup in the file", "no look-up is configured for %s: nobody can ask there", d.Names())
+	return usage("look the jobs up there, then say --done or --not-done; or give the gateway a lookup in the file", "no look-up is configured for %s", d.Names())
 }
 
 // Options are an operator's options for an action, besides its jobs.

@@ -130,7 +130,7 @@ func (b By) NeedsName(act string) error {
 	if b.Known() {
 		return nil
 	}
-	return usage("use --server with $DISPATCHER_TOKEN, or the console: a token with a name and the role approver, or a login", "nobody knows who you are, and %s needs a name that is known", act)
+	return usage("use --server with $DISPATCHER_TOKEN, or the console: a token with a name and the role approver, or a login", "you are not identified, and %s requires that", act)
 }
 
 // Approve releases the batch, in the state that was shown, at the gateways at which it awaits approval. shown

@@ -110,7 +110,7 @@ func (d *Departure) HeldBack() error {
 	if d.To != "" || d.Charged == 0 {
 		return nil
 	}
-	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("%s of %s may have been charged, and nobody would ever know", job.JobsText(d.Charged), d.Gateway),
+	return &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("%s of %s may have been charged, and that would be lost", job.JobsText(d.Charged), d.Gateway),
 		Hint: fmt.Sprintf("put %s back into the file, then: dispatcher dlq resolve -g %[1]s --done|--not-done; those that wait for another call: dispatcher park ID first", d.Gateway)}
 }
 

@@ -35,6 +35,6 @@ func overloads(all []Status) (found []Overload) {
 }
 
 func (o Overload) need() Need {
-	return Need{Kind: NeedOverload, Gateway: o.Gateways[0], What: fmt.Sprintf("%s: the dispatcher %s is too slow for the limits, and calls as often as it can", firstNames(o.Gateways), o.Process),
+	return Need{Kind: NeedOverload, Gateway: o.Gateways[0], What: fmt.Sprintf("%s: the dispatcher %s is too slow for the limits, and calls as fast as it can", firstNames(o.Gateways), o.Process),
 		Since: when(o.Since), Do: "run dispatchers on more machines, or give that one and Redis more processors", Runbook: NeedOverload.Runbook()}
 }

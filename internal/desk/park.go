@@ -40,7 +40,7 @@ func (f Found) waitsStill() error {
 		return nil
 	case rec.State == job.InFlight:
 		return &job.Error{Code: job.CodeFailed,
-			Message: fmt.Sprintf("job %q is in flight at %s: its call may be under way until %s", rec.Job.ID, f.Name, job.Moment(rec.Deadline)),
+			Message: fmt.Sprintf("job %q is in flight at %s: its call may last until %s", rec.Job.ID, f.Name, job.Moment(rec.Deadline)),
 			Hint:    "wait for its end, then look at it again: dispatcher job " + dispatch.ShellWord(rec.Job.ID)}
 	case rec.State == job.Parked:
 		return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("job %q is %s at %s already", rec.Job.ID, rec.Reason.As(), f.Name),

@@ -106,7 +106,7 @@ func (g *Gateway) request(of ledger.Request) (Request, error) {
 	r := Request{ID: of.ID, Gateway: g.Name, By: of.Who, Person: of.Person, Via: of.Via, Why: of.Why, Asked: of.Asked, Until: of.Until, State: string(of.State), Decided: when(of.Decided),
 		DecidedBy: of.By, DecidedWhy: of.ByWhy, at: g, of: of}
 	if err := json.Unmarshal(of.What, &r.order); err != nil {
-		return r, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("what request %s at %s is about can't be read: somebody has written into Redis", of.ID, g.Name), Hint: "reject it, and have it asked for again"}
+		return r, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("what request %s at %s is about can't be read: another program has written to Redis", of.ID, g.Name), Hint: "reject it, and have it asked for again"}
 	}
 	r.What, r.Filter, r.Totals = r.order.What, r.order.Filter, r.order.Totals
 	return r, nil

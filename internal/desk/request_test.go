@@ -149,9 +149,9 @@ func TestAnActWaitsForASecondPerson(t *testing.T) {
 	if err != nil || len(all) != 1 || all[0].ID != r.ID || all[0].State != "asked" {
 		t.Fatalf("open are %+v, %v", all, err)
 	}
-	s.says("his own", "nobody approves what he asks for", s.approve(r.ID, "Ann"))
+	s.says("his own", "nobody may approve their own request", s.approve(r.ID, "Ann"))
 	_, err = s.again(r.ID).Approve(t.Context(), By{Who: "ben", Why: "x", Via: roles.ByRedis}, nil, nil)
-	s.says("with Redis's password", "nobody knows who you are", err)
+	s.says("with Redis's password", "you are not identified", err)
 	s.refused("later") // it is not meant
 	one, other := s.again(r.ID), s.again(r.ID)
 	errs := make([]error, 2)
@@ -377,7 +377,7 @@ func TestNobodyApprovesHisOwnActByAMaskedName(t *testing.T) {
 		r := s.waits(s.g.LiftBrakes(t.Context(), asker, time.Hour, false))
 		for _, approver := range []By{asker, {Who: number, Why: "fine", Via: roles.ByLogin}} {
 			_, err := s.again(r.ID).Approve(t.Context(), approver, nil, func(*Bulk) {})
-			s.says(asker.Who+" by "+approver.Who, "nobody approves what he asks for", err)
+			s.says(asker.Who+" by "+approver.Who, "nobody may approve their own request", err)
 		}
 		s.must(s.approve(r.ID, "ben"))
 	}

@@ -66,7 +66,7 @@ func (u Unlisted) Hint() string {
 	if u.Served {
 		return "nothing, if that is meant; see: dispatcher gateway list"
 	}
-	return fmt.Sprintf("nobody calls them: put it back into the file, or: dispatcher gateway rename %s NEW, or: dispatcher gateway forget %[1]s", u.Gateway)
+	return fmt.Sprintf("they are not called: put it back into the file, or: dispatcher gateway rename %s NEW, or: dispatcher gateway forget %[1]s", u.Gateway)
 }
 
 // NeedsPerson reports whether its jobs are not called until an operator acts.

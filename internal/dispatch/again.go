@@ -17,7 +17,7 @@ const againEvery = 2 * time.Second
 func (u *unit) recoverDue(ctx context.Context) time.Duration {
 	if u.now().cfg.Exhausted == config.ReplayRecovery {
 		if err := u.recoverOnce(ctx); err != nil {
-			u.complain(ctx, "exhausted jobs not taken in, trying again", err)
+			u.complain(ctx, "exhausted jobs not readmitted, trying again", err)
 		}
 	}
 	return againEvery

@@ -52,7 +52,7 @@ type shown struct {
 
 var (
 	gaugeRead        = gauge("books_read", "1 if Redis's books of the gateway could be read for this scrape; 0 else, and the rest is missing.")
-	gaugeJobs        = gauge("jobs", "Jobs that wait or are under way, by state, over all processes.", "state")
+	gaugeJobs        = gauge("jobs", "Jobs that wait or are in flight, by state, over all processes.", "state")
 	gaugeLookAge     = gauge("pending_oldest_age_seconds", "How long ago the call ended that is in doubt for longest among pending jobs. 0 where no job is pending.")
 	gaugeLookFails   = gauge("lookups_failing_seconds", "For how long the look-ups of a pending job have failed, of the one for which they do so for longest. 0 where none fails.")
 	gaugeHead        = gauge("queue_head_age_seconds", "How long the job at the head of the queue has been in it. 0 when it is empty.")
@@ -62,7 +62,7 @@ var (
 	gaugeMost        = gauge("parked_most", "How many parked jobs there may be, of all reasons together, for a newcomer to be parked. Missing where there is no bound.")
 	gaugeOldest      = gauge("parked_oldest_age_seconds", "How long the oldest parked job has been there, by reason. 0 where none is.", "reason")
 	gaugeMoney       = gauge("parked_money", "Money of the parked jobs in minor units, by reason and currency, where the gateway has an amount.", "reason", "currency")
-	gaugeAccepted    = gauge("accepted_jobs_total", "Jobs ever taken in, over all producers.")
+	gaugeAccepted    = gauge("accepted_jobs_total", "Jobs ever accepted, over all producers.")
 	gaugeDone        = gauge("done_jobs_total", "Jobs ever done, over all processes.")
 	gaugeDiscarded   = gauge("discarded_jobs_total", "Jobs ever discarded.")
 	gaugeRate        = gauge("call_rate", "Calls a second over the last minute, over all processes.")
@@ -70,7 +70,7 @@ var (
 	gaugeHeld        = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
 	gaugeBraked      = gauge("braked_seconds", "For how long the gateway has waited, as a brake has no room for the money of the next job. 0 while it does not.")
 	gaugePaused      = gauge("paused", "1 while an operator's pause, doubt about Redis's data, or a reader of outcomes that is too far behind stops the gateway; 0 else.")
-	gaugeStopped     = gauge("stopped_batches", "Batches that stopped themselves and of which nobody has decided anything since.")
+	gaugeStopped     = gauge("stopped_batches", "Batches that stopped themselves and about which nobody has decided since.")
 	gaugeTold        = gauge("outcomes_told_total", "Outcomes of jobs and batches ever told to the gateway's feed. Missing where it has none.")
 	gaugeToldHeld    = gauge("outcomes_held", "1 while the gateway is held, since a reader of its outcomes is too far behind; 0 else. Missing where it has no feed.")
 	gaugeBehind      = gauge("outcomes_behind", "Outcomes that a reader has not acknowledged.", "reader")
@@ -78,7 +78,7 @@ var (
 	gaugeDropped     = gauge("outcomes_dropped_total", "Outcomes that were dropped before a reader had them.", "reader")
 	gaugeTrail       = gauge("trail_entries", "Entries of the trail that its chain has.")
 	gaugeTrailHead   = gauge("trail_head", "The first 12 hexadecimal digits of the hash of the chain's last link, as a number. 0 where there is none.")
-	gaugeETA         = gauge("eta_seconds", "When the last waiting job will have been called. Missing while nobody can say.")
+	gaugeETA         = gauge("eta_seconds", "When the last waiting job will have been called. Missing while unknown.")
 )
 
 // Describe implements prometheus.Collector.

@@ -32,7 +32,7 @@ func CheckLane(g config.Gateway, lane string, c LaneChange) error {
 		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("a lane can't have a weight of %d", *c.Weight), Hint: fmt.Sprintf("give one from 1 to %d", config.MaxWeight)}
 	}
 	if c.MaxInFlight != nil && *c.MaxInFlight > job.MaxCount {
-		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("a lane can't have a cap of %d calls under way", *c.MaxInFlight), Hint: fmt.Sprintf("give one up to %d, or 0 for any number", job.MaxCount)}
+		return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf("a lane can't have a cap of %d calls in flight", *c.MaxInFlight), Hint: fmt.Sprintf("give one up to %d, or 0 for any number", job.MaxCount)}
 	}
 	if c.Limits == nil {
 		return nil

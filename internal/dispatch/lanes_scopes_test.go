@@ -234,7 +234,7 @@ routes: {refund: {request: {url: URL/refund}, max_in_flight: 3}}
 	began := time.Now()
 	testkit.Eventually(t, 20*time.Second, "a job to wait for the call of its lane", func() bool {
 		why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found("n3-0019"))
-		return err == nil && strings.HasPrefix(why, "as many calls of the lane n3 are under way as may be (lanes.max_in_flight 1), behind ")
+		return err == nil && strings.HasPrefix(why, "the cap on calls in flight of the lane n3 is reached (lanes.max_in_flight 1), behind ")
 	})
 	testkit.Eventually(t, 40*time.Second, "all to be done", func() bool { return r.standing(0).Done == 180 })
 	took := time.Since(began)

@@ -79,7 +79,7 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 	}
 	if now.Sub(d.overSaid) > complainEvery {
 		d.overSaid = now
-		d.p.Log.Warn("this process is too slow for all that its gateways allow: it calls as often as it can, and takes no more slots than it can use",
+		d.p.Log.Warn("this process is too slow for its gateways' limits: it calls as fast as it can, and takes no more slots than it can use",
 			"slots_in_hand_at_most", slots, "hint", "run dispatchers on more machines, or give this one and Redis more processors")
 	}
 	return s

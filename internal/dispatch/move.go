@@ -59,7 +59,7 @@ func (m Moving) Check() error {
 			Hint: fmt.Sprintf("have %s in the file beside %s until its jobs are done, and send new ones to %s", m.Old, m.New.Name, m.New.Name)}
 	}
 	if m.New.Encryption != nil {
-		return &job.Error{Code: job.CodeFailed, Message: "payloads are sealed for the name of their gateway, and nobody could open them under another one",
+		return &job.Error{Code: job.CodeFailed, Message: "payloads are sealed for their gateway's name, and could not be opened under another one",
 			Hint: fmt.Sprintf("have %s in the file beside %s until its jobs are done, and send new ones to %s", m.Old, m.New.Name, m.New.Name)}
 	}
 	return nil
@@ -95,7 +95,7 @@ func (m *Moving) refused(left incarnation.Left) error {
 		name := map[string]string{"1": m.Old, "2": m.New.Name}[left.Entry]
 		message, hint = fmt.Sprintf("a dispatcher serves %s", name), fmt.Sprintf("stop all that do, and wait %s; they may serve the others: dispatcher run -g OTHERS", quiet)
 	case "open":
-		message, hint = fmt.Sprintf("%s of %s may be under way, and nobody knows what came of it", map[bool]string{true: "1 call", false: left.Entry + " calls"}[left.Entry == "1"], m.Old),
+		message, hint = fmt.Sprintf("%s of %s may be in flight, with an unknown outcome", map[bool]string{true: "1 call", false: left.Entry + " calls"}[left.Entry == "1"], m.Old),
 			fmt.Sprintf("put %s back into the file, run a dispatcher until \"status\" shows nothing in flight, and stop it", m.Old)
 	case "taken":
 		message, hint = fmt.Sprintf("%s has had jobs of its own (%s)", m.New.Name, left.Entry), fmt.Sprintf("choose a name that has none, or have %s in the file beside it until its jobs are done", m.Old)
@@ -303,7 +303,7 @@ func AllForgotten(ctx context.Context, c redis.UniversalClient) ([]Forgotten, er
 	all := make([]Forgotten, len(lines))
 	for i, line := range lines {
 		if err := json.Unmarshal([]byte(line), &all[i]); err != nil {
-			all[i] = Forgotten{Act: deadletter.Act{What: deadletter.Damaged, Why: "an entry of " + redisdb.Forgotten + " can't be read: somebody has written into Redis"}}
+			all[i] = Forgotten{Act: deadletter.Act{What: deadletter.Damaged, Why: "an entry of " + redisdb.Forgotten + " can't be read: another program has written to Redis"}}
 		}
 	}
 	return all, nil

@@ -14,7 +14,7 @@ end
 for i = 1, #ARGV do
   local old, new = KEYS[2 * i - 1], KEYS[2 * i]
   if redis.call('EXISTS', old) == 1 then
-    if kept(new) then return redis.error_reply('TAKEN both ' .. old .. ' and ' .. new .. ' are there: somebody has written under the old name meanwhile; nothing was overwritten') end
+    if kept(new) then return redis.error_reply('TAKEN both ' .. old .. ' and ' .. new .. ' are there: another program has written under the old name meanwhile; nothing was overwritten') end
     if ARGV[i] ~= '' then redis.call('HSET', old, 'msg', ARGV[i]) end
     redis.call('RENAME', old, new)
     moved = moved + 1

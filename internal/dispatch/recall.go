@@ -15,7 +15,7 @@ func (u *unit) recall(ctx context.Context) time.Duration {
 	}
 	told, err := u.pacer.Recall(ctx, &u.setLive)
 	if told > 0 {
-		u.log.Warn("Redis had lost what was set live for lanes or routes: it is told again as this process has seen it last", "lanes_and_routes", told,
+		u.log.Warn("Redis had lost what was set live for lanes or routes: restored as this process last saw it", "lanes_and_routes", told,
 			"hint", "look whether it holds as you want it: dispatcher lane list")
 	}
 	if err != nil {

@@ -27,7 +27,7 @@ func (u *unit) replay(ctx context.Context) time.Duration {
 	}
 	next, err := u.replayOnce(ctx)
 	if err != nil {
-		u.complain(ctx, "parked jobs not taken in, trying again", err)
+		u.complain(ctx, "parked jobs not readmitted, trying again", err)
 		return loopBackoff
 	}
 	return next

@@ -105,7 +105,7 @@ func (d *Dispatcher) leave(u *unit) {
 	if d.state != nil {
 		_ = d.state.Keep(map[string]incarnation.Memory{u.name: u.data.Memory()}) // without it, the next start knows a little less
 	}
-	u.log.Info("gateway served no more, as the file does not have it: calls under way finish, its jobs stay where they are")
+	u.log.Info("gateway no longer served, because the file does not have it: calls in flight finish, its jobs stay where they are")
 	d.serving.Lock()
 	defer d.serving.Unlock()
 	u.halt()

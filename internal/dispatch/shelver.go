@@ -17,7 +17,7 @@ func (u *unit) shelve(ctx context.Context) time.Duration {
 		u.log.Log(ctx, level, text, "batch", batch, "jobs", jobs)
 	})
 	if err != nil {
-		u.complain(ctx, "jobs of a batch not put aside or taken in, trying again", err)
+		u.complain(ctx, "jobs of a batch not parked or readmitted, trying again", err)
 		return loopBackoff
 	}
 	return -1

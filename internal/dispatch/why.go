@@ -162,7 +162,7 @@ func whyNoSlot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 	case long:
 		return fmt.Sprintf("no call before %s, as calls made before Redis lost its memory, or before the limits changed, still count", job.Moment(room.At)), nil
 	case room.Full:
-		return fmt.Sprintf("as many calls are under way as may be (max_in_flight %d)", g.Leak.MaxInFlight), nil
+		return fmt.Sprintf("the cap on calls in flight is reached (max_in_flight %d)", g.Leak.MaxInFlight), nil
 	}
 	return "waiting for a slot", nil
 }

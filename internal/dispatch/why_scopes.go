@@ -76,7 +76,7 @@ func whyNoPlace(ctx context.Context, c redis.UniversalClient, g config.Gateway, 
 	all, err := scopesOf(ctx, c, g, r)
 	for _, a := range all {
 		if a.most > 0 && a.flying >= a.most {
-			return fmt.Sprintf("as many calls of %s are under way as may be (%s %d)", a.words, a.at, a.most), err
+			return fmt.Sprintf("the cap on calls in flight of %s is reached (%s %d)", a.words, a.at, a.most), err
 		}
 	}
 	return "", err

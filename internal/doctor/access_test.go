@@ -24,7 +24,7 @@ func TestTheWayToTheTokenURL(t *testing.T) {
 	for at, want := range map[string]Check{
 		url + "/token":                        {Name: "reach", Level: OK, Message: strings.TrimPrefix(url, "http://") + " answers in"},
 		"http://127.0.0.1:1/token":            {Name: "reach", Level: Fail, Message: "127.0.0.1:1 can't be reached", Hint: "request.oauth2.token_url"},
-		strange.URL + "/token":                {Name: "tls", Level: Fail, Message: "nobody here vouches for the certificate"},
+		strange.URL + "/token":                {Name: "tls", Level: Fail, Message: "no trusted authority has signed the certificate"},
 		"http://no-such-host.invalid/token?a": {Name: "url", Level: Warn, Message: "the client secret goes to no-such-host.invalid unencrypted", Hint: "request.oauth2.token_url"},
 	} {
 		p := newPatient(t, "redis://127.0.0.1:1/0", fmt.Sprintf("request: {url: %q, oauth2: {token_url: %q, client_id: me, client_secret: sk_canary}}", url+"/gateway", at), limits)
@@ -51,7 +51,7 @@ func TestAGatewayWithoutAToken(t *testing.T) {
 	defer cancel()
 	_ = k.Wait(ctx)
 	w.p.Gateways[0].Request.OAuth2 = config.OAuth2{On: true, TokenURL: "http://127.0.0.1:1/"}
-	w.expect("access_token", Fail, "nobody calls it: no access token: HTTP 401 from https://t.example/token: invalid_client", "check request.oauth2")
+	w.expect("access_token", Fail, "it is not called: no access token: HTTP 401 from https://t.example/token: invalid_client", "check request.oauth2")
 }
 
 // A token_url that nobody has verified is named where tokens are fetched there.

@@ -21,11 +21,11 @@ func (x *examination) lintApproval(g config.Gateway) (found []Check) {
 	logins := x.p.Config.OIDC
 	if !slices.ContainsFunc(x.p.Config.Tokens, may) && (logins == nil || !slices.ContainsFunc(logins.Roles, rule)) {
 		found = append(found, warn("approval", g.Name, "write tokens: [{name: …, role: approver, secret: …}], or give a group of oidc.roles the role approver",
-			"what needs an approval waits for a person whom no token and no rule of oidc names: nobody can approve it"))
+			"approvals are required, but nobody can approve: no token and no rule of oidc has a role that may"))
 	}
 	if x.p.DB == nil {
 		found = append(found, warn("approval", g.Name, "give operators tokens and --server, and Redis's password to programs alone",
-			"anyone who runs this has Redis's password, and can write down an approval that nobody gave: approval does not bind them"))
+			"anyone who runs this has Redis's password, and can forge an approval: approvals do not bind them"))
 	}
 	return found
 }

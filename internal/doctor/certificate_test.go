@@ -35,7 +35,7 @@ func TestOwnAuthorityAndCertificate(t *testing.T) {
 	}{
 		"well":            {"{ca: THEIRS/ca.pem, cert: OURS/us.pem, key: OURS/us.key}", "tls", OK, "valid for", ""},
 		"other authority": {"{ca: OURS/ca.pem}", "tls", Fail, at.Replace("no authority in OURS/ca.pem vouches"), "the system's don't count"},
-		"system's":        {"{cert: OURS/us.pem, key: OURS/us.key}", "tls", Fail, "nobody here vouches", "request.tls.ca"},
+		"system's":        {"{cert: OURS/us.pem, key: OURS/us.key}", "tls", Fail, "no trusted authority has signed", "request.tls.ca"},
 		"no certificate":  {"{ca: THEIRS/ca.pem}", "tls", Fail, "asks for a client certificate, and calls show none", "request.tls.cert and key"},
 		"not accepted":    {"{ca: THEIRS/ca.pem, cert: THEIRS/them.pem, key: THEIRS/them.key}", "tls", Fail, "does not accept the certificate", "ask those who run"},
 		"ends soon":       {"{ca: THEIRS/ca.pem, cert: SOON/us.pem, key: SOON/us.key}", "certificate", Warn, "1 more days", "SIGHUP"},

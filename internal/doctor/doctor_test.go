@@ -227,7 +227,7 @@ func TestLints(t *testing.T) {
 		gateway              []string
 		check, message, hint string
 	}{
-		"admission above leak": {[]string{req, "leak: {limits: [100/s, 3000/m]}", "admission: {limits: [100/s]}"}, "admission", "takes in 100/s, and only 50/s leave", "admission.limits"},
+		"admission above leak": {[]string{req, "leak: {limits: [100/s, 3000/m]}", "admission: {limits: [100/s]}"}, "admission", "lets in 100/s, but only 50/s leave", "admission.limits"},
 		"burst":                {[]string{req, limits, "admission: {burst: 1000000}"}, "admission", "busy for 2h46m40s", "smaller"},
 		"no jitter":            {[]string{req, "leak: {limits: [100/s], jitter: 0s}"}, "jitter", "jitter is 0", "5ms"},
 		"much jitter":          {[]string{req, "leak: {limits: [1/10ms], jitter: 4ms}"}, "jitter", "71 % of the limit", "measure"},
@@ -349,7 +349,7 @@ func TestCertificates(t *testing.T) {
 		"well":       {srv.URL, true, time.Now(), OK, "valid for"},
 		"ends soon":  {srv.URL, true, ends.Add(-72 * time.Hour), Warn, "valid for 3 days"},
 		"expired":    {srv.URL, true, ends.Add(time.Hour), Fail, "has expired"},
-		"unknown":    {srv.URL, false, time.Now(), Fail, "nobody here vouches"},
+		"unknown":    {srv.URL, false, time.Now(), Fail, "no trusted authority has signed"},
 		"other name": {strings.Replace(srv.URL, "127.0.0.1", "localhost", 1), true, time.Now(), Fail, "is not for localhost"},
 	} {
 		p := newPatient(t, "redis://127.0.0.1:1/0", request(c.url), limits)

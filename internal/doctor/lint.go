@@ -81,7 +81,7 @@ func lintAdmission(g config.Gateway) (found []Check) {
 	leak, in := rate(g.Leak.Limits), rate(g.Admission.Limits)
 	if in > leak*1.000001 {
 		found = append(found, warn(name, g.Name, "give admission.limits no more than leak.limits, or leave them out",
-			"admission takes in %s, and only %s leave: the queue grows without end, and jobs wait longer and longer", perSecond(in), perSecond(leak)))
+			"admission lets in %s, but only %s leave: the queue grows without bound, and jobs wait longer and longer", perSecond(in), perSecond(leak)))
 	}
 	busy := time.Duration(float64(g.Admission.Burst) / leak * float64(time.Second))
 	if busy > burstMost && g.Admission.Burst > largest(g.Leak.Limits) {

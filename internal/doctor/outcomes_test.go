@@ -30,7 +30,7 @@ func TestReadersOfOutcomes(t *testing.T) {
 	park("c")
 	_, err := dispatch.Feed(w.c, w.g).Tend(t.Context())
 	w.must(err)
-	w.expect("outcomes_held", Fail, "nobody calls it: the reader ledger is 2 outcomes behind, and may be 1 behind", "raise outcomes.max_behind")
+	w.expect("outcomes_held", Fail, "it is not called: the reader ledger is 2 outcomes behind, and may be 1 behind", "raise outcomes.max_behind")
 	w.p.Gateways[0].Outcomes.Then = "drop"
 	w.must(w.c.HSet(t.Context(), w.k.Feed(), "d:ledger", 3).Err())
 	w.expect("outcomes_dropped", Warn, "3 outcomes were dropped before the reader ledger had them", "dispatcher export")

@@ -191,7 +191,7 @@ func unsecured(g config.Gateway, at end, err error) Check {
 				"no authority in %s vouches for the certificate of %s", own, addr)
 		}
 		return fail(name, gateway, "name the authority that signed it in request.tls.ca, or install it on this machine, if it is to be trusted",
-			"nobody here vouches for the certificate of %s", addr)
+			"no trusted authority has signed the certificate of %s", addr)
 	}
 	if wrong, is := errors.AsType[x509.HostnameError](err); is {
 		return fail(name, gateway, "check the host in "+at.field, "the certificate of %s is not for %s", addr, wrong.Host)

@@ -93,16 +93,16 @@ func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
 		x.add(fail("limits_lost", g.Name, fmt.Sprintf("start a dispatcher of this version, which mends it; or set them again: dispatcher limit set -g %s …, or limit reset -g %[1]s", g.Name),
 			"nothing is called: %s", h.PauseWhy))
 	case h.Barred && v.Outcomes != nil && !v.Outcomes.Held.IsZero():
-		x.add(fail("outcomes_held", g.Name, "start the reader; or raise outcomes.max_behind or take the reader out of the file, and send SIGHUP to the dispatchers", "nobody calls it: %s", h.PauseWhy))
+		x.add(fail("outcomes_held", g.Name, "start the reader; or raise outcomes.max_behind or take the reader out of the file, and send SIGHUP to the dispatchers", "it is not called: %s", h.PauseWhy))
 	case h.Paused:
-		x.add(warn("paused", g.Name, "when the reason has gone: dispatcher resume -g "+g.Name, "nobody calls it: paused, %s", h.PauseWhy))
+		x.add(warn("paused", g.Name, "when the reason has gone: dispatcher resume -g "+g.Name, "it is not called: paused, %s", h.PauseWhy))
 	case h.NoToken:
-		x.add(fail("access_token", g.Name, "check request.oauth2, and ask those who run token_url; after a change, dispatcher run takes the file over on SIGHUP", "nobody calls it: %s", h.Reason))
+		x.add(fail("access_token", g.Name, "check request.oauth2, and ask those who run token_url; after a change, dispatcher run takes the file over on SIGHUP", "it is not called: %s", h.Reason))
 	case h.Circuit:
 		x.add(warn("circuit", g.Name, "it closes by itself when a call succeeds; ask those who run the gateway", "%s", h.Reason))
 	case h.HeldUntil.After(v.Now):
 		x.add(warn("held", g.Name, "nothing, unless it comes back; 401 and 403 want another key in request.headers",
-			"nobody calls it until %s: %s", job.Moment(h.HeldUntil), h.Reason))
+			"it is not called until %s: %s", job.Moment(h.HeldUntil), h.Reason))
 	}
 }
 
@@ -130,7 +130,7 @@ func (x *examination) parked(g config.Gateway, v dispatch.Glance) {
 func (x *examination) pending(g config.Gateway, v dispatch.Glance) {
 	if v.Pending > 0 && !g.Asked() {
 		x.add(warn("no_lookup", g.Name, "put lookup back into the file; or look them up when a dispatcher has parked them as unknown_outcome, which it does within a minute",
-			"nobody asks any more what became of %s: the file has no lookup", job.JobsText(v.Pending)))
+			"no look-ups are made any more for %s: the file has no lookup", job.JobsText(v.Pending)))
 	}
 	if a := v.Asking; !a.Failing.IsZero() && v.Now.Sub(a.Failing) >= desk.FailingLong {
 		x.add(warn("lookups_fail", g.Name, "check lookup of the gateway in the file, and its credentials: dispatcher job "+dispatch.ShellWord(a.FailingJob),
@@ -148,7 +148,7 @@ func (x *examination) live(g config.Gateway, v dispatch.Glance) {
 		"the limits %s were set live and win over the file's %s", strings.Trim(now, "[]"), strings.Trim(file, "[]")))
 	if in, leak := rate(v.Admission), rate(v.Limits); in > leak*1.000001 && in <= rate(g.Leak.Limits)*1.000001 {
 		x.add(warn("admission", g.Name, "lower admission.limits too, or set the limit back",
-			"admission takes in %s, and only %s leave since the limit was set live: the queue grows without end", perSecond(in), perSecond(leak)))
+			"admission lets in %s, but only %s leave since the limit was set live: the queue grows without bound", perSecond(in), perSecond(leak)))
 	}
 }
 

@@ -110,7 +110,7 @@ func TestLimitsSetLive(t *testing.T) {
 	w.must(err)
 	w.must(dispatch.SetLimits(t.Context(), w.c, w.g, []job.Limit{to}))
 	w.expect("limits", Warn, "10/s were set live and win over the file's 100/s", "limit reset")
-	w.expect("admission", Warn, "100/s, and only 10/s leave", "lower")
+	w.expect("admission", Warn, "100/s, but only 10/s leave", "lower")
 }
 
 func TestNobodyServes(t *testing.T) {

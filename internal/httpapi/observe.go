@@ -43,7 +43,7 @@ func NewMetrics(reg prometheus.Registerer, operations ...Operation) *Metrics {
 	m.crowded = prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_http_connections_closed_total",
 		Help: "Connections that were closed to make room for another one: more were open than there may be."})
 	m.wrong = prometheus.NewCounter(prometheus.CounterOpts{Name: "spillway_http_wrong_tokens_total",
-		Help: "Tokens that were shown to the API or typed in at the console, and that let nobody in: wrong or expired."})
+		Help: "Tokens that were shown to the API or typed in at the console, and that were rejected: wrong or expired."})
 	reg.MustRegister(m.requests, m.seconds, m.conns, m.crowded, m.wrong)
 	for _, r := range (&API{cfg: Config{Operations: operations}}).routes() {
 		m.seconds.WithLabelValues(r.path)

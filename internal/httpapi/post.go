@@ -267,5 +267,5 @@ func declined(got admission.Answer) problem {
 	case got.Err != nil:
 		return newProblem(codeInvalid, got.Err.Error(), "")
 	}
-	return newProblem(codeUnavailable, "nobody knows whether this job is in", "send the same again: "+knownByID)
+	return newProblem(codeUnavailable, "it is unknown whether this job was accepted", "send the same again: "+knownByID)
 }

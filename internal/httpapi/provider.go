@@ -137,7 +137,7 @@ func (g *Guard) begun(r *http.Request, value string, age int) *http.Cookie {
 }
 
 func noProvider() error {
-	return &oidc.Error{Kind: oidc.Wrong, Message: "nobody logs in with a provider here", Hint: "set oidc in the configuration"}
+	return &oidc.Error{Kind: oidc.Wrong, Message: "logins with an OpenID provider are not configured", Hint: "set oidc in the configuration"}
 }
 
 // said logs why a login was rejected.

@@ -86,7 +86,7 @@ func (b *Books) notApproved(ctx context.Context, name, who string, answer int) e
 	case 3:
 		return no(job.CodeFailed, "look at the batch again, and approve what it is now", "batch %q at %s is no longer as it was shown, and nothing was approved", name, b.cfg.Gateway)
 	case 4:
-		return no(job.CodeFailed, "somebody else has to look at it", "%s brought jobs of batch %q in, and nobody approves what he brought in", who, name)
+		return no(job.CodeFailed, "ask another approver", "%s submitted jobs of batch %q, and nobody may approve what they submitted", who, name)
 	case 5:
 		return no(job.CodeFailed, `end that with "batch resume" first, if it is to go on`, "batch %q is cancelled at %s", name, b.cfg.Gateway)
 	}

@@ -108,8 +108,8 @@ func TestAnApprovalIsOfWhatWasShown(t *testing.T) {
 			t.Errorf("%s: awaiting are %v", what, got)
 		}
 	}
-	refused("his own", "brought jobs of batch", b.approve("ann", shown))
-	refused("his own, in capitals", "brought jobs of batch", b.approve("ANN", shown))
+	refused("his own", "submitted jobs of batch", b.approve("ann", shown))
+	refused("his own, in capitals", "submitted jobs of batch", b.approve("ANN", shown))
 	refused("of another state", "no longer as it was shown", b.approve("eve", "0 3 EUR=1300"))
 	b.brings("ben", bill("d", "p", "100"))
 	refused("before the last job", "no longer as it was shown", b.approve("eve", shown))
@@ -126,7 +126,7 @@ func TestAnApprovalIsOfWhatWasShown(t *testing.T) {
 		t.Errorf("grown, awaiting are %v", got)
 	}
 	refused2 := b.approve("eve", b.batch("p").ApprovedAs())
-	if refused2 == nil || !strings.Contains(refused2.Error(), "brought jobs of batch") {
+	if refused2 == nil || !strings.Contains(refused2.Error(), "submitted jobs of batch") {
 		t.Errorf("his own addition: %v", refused2)
 	}
 	b.shelve()

@@ -73,7 +73,7 @@ func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
 			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key), string(r.Class), k.agreed)
 		}
 		if n > math.MaxUint16 || len(r.ID) > math.MaxUint16 {
-			return nil, nil, fmt.Errorf("job %.64q can't be taken in: its id is too long, or too many are to go at once", r.ID)
+			return nil, nil, fmt.Errorf("job %.64q can't be readmitted: its id is too long, or there are too many at once", r.ID)
 		}
 		text = binary.BigEndian.AppendUint16(text, uint16(n))         //nolint:gosec // looked at above
 		text = binary.BigEndian.AppendUint16(text, uint16(len(r.ID))) //nolint:gosec // looked at above

@@ -166,7 +166,7 @@ func (b *Books) notDecided(ctx context.Context, id, who string, answer int) erro
 	case 3:
 		return no(job.CodeFailed, "have it asked for again", "request %s was not decided within %s, and is void", id, job.FormatDuration(requestLife))
 	case 4:
-		return no(job.CodeFailed, "somebody else has to look at it", "%s has asked for request %s, and nobody approves what he asks for", who, id)
+		return no(job.CodeFailed, "ask another approver", "%s made request %s, and nobody may approve their own request", who, id)
 	}
 	return redisdb.BadReply("request_decide.lua", answer)
 }

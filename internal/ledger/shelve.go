@@ -44,7 +44,7 @@ func (s *Shelved) Add(o Shelved) {
 }
 
 // ErrOvertaken ends a batch action when someone else has begun another one.
-var ErrOvertaken = errors.New("somebody else has paused, resumed or cancelled the batch meanwhile")
+var ErrOvertaken = errors.New("another operator has paused, resumed or cancelled the batch meanwhile")
 
 // mark records the new state of a batch: paused, cancelled, or neither if field is empty. Its jobs follow
 // later. there is false if there is no such batch; then nothing was recorded. awaits says that the batch awaits

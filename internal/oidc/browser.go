@@ -70,7 +70,7 @@ func (p *Provider) Finish(ctx context.Context, query url.Values, kept string) (l
 		if !errorCode.MatchString(code) {
 			code = "an error of its own"
 		}
-		return l, "", wrong("the OpenID provider let nobody in: "+code, "log in again, or ask who keeps the provider", nil)
+		return l, "", wrong("the OpenID provider refused the login: "+code, "log in again, or ask the provider's administrator", nil)
 	}
 	token, err := p.exchange(ctx, query.Get("code"), b.Verifier)
 	if err != nil {

@@ -111,7 +111,7 @@ func (a *Asked) Wait(ctx context.Context) (Saved, error) {
 	}
 	got, err := a.config.DeviceAccessToken(context.WithValue(ctx, oauth2.HTTPClient, a.client), a.got)
 	if errors.Is(context.Cause(ctx), errLate) {
-		return Saved{}, wrong("nobody has logged in in time", "run it again", nil)
+		return Saved{}, wrong("the login was not completed in time", "run it again", nil)
 	}
 	if ctx.Err() != nil {
 		return Saved{}, ctx.Err()
@@ -151,7 +151,7 @@ func (d Device) refused(err error) *Error {
 	case "access_denied":
 		return wrong("the login was refused at the provider", "run it again", nil)
 	case "expired_token":
-		return wrong("nobody has logged in in time", "run it again", nil)
+		return wrong("the login was not completed in time", "run it again", nil)
 	case "invalid_grant":
 		return wrong("the login has ended", "log in again: dispatcher login", nil)
 	}

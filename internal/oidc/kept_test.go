@@ -152,7 +152,7 @@ func TestADeviceIsRefused(t *testing.T) {
 		want          string
 		kind          Kind
 	}{
-		"too late":            {token: `{"error":"expired_token"}`, status: 400, want: "nobody has logged in in time", kind: Wrong},
+		"too late":            {token: `{"error":"expired_token"}`, status: 400, want: "the login was not completed in time", kind: Wrong},
 		"refused":             {token: `{"error":"access_denied","error_description":"canary"}`, status: 400, want: "refused at the provider", kind: Wrong},
 		"no such client":      {device: `{"error":"invalid_client"}`, status: 401, want: "invalid_client", kind: Wrong},
 		"an error of its own": {device: `{"error":"<b>canary</b>"}`, status: 400, want: "HTTP 400", kind: Wrong},

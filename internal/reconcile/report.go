@@ -45,7 +45,7 @@ func (o ReportOptions) check() error {
 	case o.ID == "":
 		return usage("say which column has the ids: --map id=reference,amount=gross,currency=currency", "the map names no id")
 	case o.Status != "" && len(o.Done) == 0:
-		return usage("name the statuses that mean a charge: --done paid,settled", "the map names a status, and nobody says which of them are charges")
+		return usage("name the statuses that mean a charge: --done paid,settled", "the map names a status, but not which values are charges")
 	case o.Status == "" && len(o.Done)+len(o.Refused) > 0:
 		return usage("add the column to the map: --map id=…,status=COLUMN", "--done and --refused choose by the status, and the map names none")
 	case slices.Contains(o.Done, ""), slices.Contains(o.Refused, ""):

@@ -77,7 +77,7 @@ func PayloadOf(gateway, id string, h map[string]string) ([]byte, error) {
 		whole = append(whole, piece...)
 	}
 	if !there {
-		return nil, fmt.Errorf("%w: somebody has written into its record, spillway:{%s}:job:%s; compare it with the billing file, discard it, and enqueue it under another id",
+		return nil, fmt.Errorf("%w: another program has written to its record, spillway:{%s}:job:%s; compare it with the billing file, discard it, and enqueue it under another id",
 			job.ErrDamaged, gateway, id)
 	}
 	return whole, nil

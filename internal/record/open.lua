@@ -104,7 +104,7 @@ local function opening()
     return 'exhausted'
   end
   if payload_damaged(job) then
-    last_error = 'its payload is damaged in Redis: somebody has written into ' .. record .. '; compare it with the billing file'
+    last_error = 'its payload is damaged in Redis: another program has written to ' .. record .. '; compare it with the billing file'
     return 'changed'
   end
   if ARGV[14] ~= '' or stands[2] or ARGV[16] ~= '' then

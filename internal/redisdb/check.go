@@ -125,7 +125,7 @@ func checkReplicas(wait, has int) []Finding {
 		return []Finding{{Warn, fmt.Sprintf("NOTHING IS TAKEN IN OR CALLED: wait_replicas is %d, and Redis has %d replicas now", wait, has),
 			"bring the replicas back, or lower wait_replicas"}}
 	case has == wait:
-		return []Finding{{Note, fmt.Sprintf("as soon as one replica is away, nothing is taken in or called: wait_replicas is %d, and Redis has no more than that", wait),
+		return []Finding{{Note, fmt.Sprintf("if one replica is away, nothing is accepted or called: wait_replicas is %d, and Redis has no more than that", wait),
 			"run one replica more than wait_replicas"}}
 	}
 	return nil

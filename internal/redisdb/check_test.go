@@ -88,7 +88,7 @@ func TestCheckReplicas(t *testing.T) {
 	if err := primary.Client().ConfigSet(t.Context(), "appendonly", "yes").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for wait, want := range []string{"note wait_replicas is 0", "note as soon as one replica is away", "warn wait_replicas is 2, and Redis has 1 replicas"} {
+	for wait, want := range []string{"note wait_replicas is 0", "note if one replica is away", "warn wait_replicas is 2, and Redis has 1 replicas"} {
 		found, err := open(t, primary.URL(), Options{WaitReplicas: wait}).Check(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -45,7 +45,7 @@ func checkProduct(p Product, version, asRedis string) []Finding {
 		return []Finding{{Refuse, fmt.Sprintf("Dragonfly %s is not Redis: its scripts may touch no keys but those that are named beforehand, and its Lua is another one", version),
 			"use Redis 6.2 or newer, or Valkey"}}
 	case KeyDB, Kvrocks:
-		return []Finding{{Warn, fmt.Sprintf("%s %s was never run with Spillway's tests: nobody knows whether it keeps limits and jobs", p, version), "use Redis 6.2 or newer, or Valkey"}}
+		return []Finding{{Warn, fmt.Sprintf("%s %s is not among the servers that Spillway is tested with: it may not keep limits and jobs", p, version), "use Redis 6.2 or newer, or Valkey"}}
 	}
 	if found := checkVersion(asRedis); found != nil {
 		return found

@@ -22,7 +22,7 @@ func TestServersAreKnownByTheirInfo(t *testing.T) {
 		"redis_version:99.0.1\r\n":           {"version 99.0.1, which the tests of this version were not run on", Warn, "newer than the newest"},
 		"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:99.1.3\r\n": {"Valkey 99.1.3, which the tests of this version were not run on", map[bool]Severity{true: Warn}[len(tested[Valkey]) > 0], ""},
 		"redis_version:7.4.0\r\ndragonfly_version:df-v1.40.1\r\n":                {"Dragonfly df-v1.40.1, which the tests of this version were not run on", Refuse, "Dragonfly df-v1.40.1 is not Redis"},
-		"redis_version:6.3.4\r\n# KeyDB\r\nmvcc_depth:0\r\n":                     {"KeyDB 6.3.4, which the tests of this version were not run on", Warn, "KeyDB 6.3.4 was never run"},
+		"redis_version:6.3.4\r\n# KeyDB\r\nmvcc_depth:0\r\n":                     {"KeyDB 6.3.4, which the tests of this version were not run on", Warn, "KeyDB 6.3.4 is not among"},
 	} {
 		f := fields(info)
 		h := Health{Version: f["redis_version"]}

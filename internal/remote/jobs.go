@@ -89,7 +89,7 @@ func (a Actor) acts(h *Here, verb string) (desk.By, error) {
 	by := desk.ByOf(h.As, a.By, a.Why)
 	switch {
 	case a.By == "" || len(a.By) > mostBy:
-		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "nobody is named who does it")
+		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "the request does not say who makes it")
 	case verb != "":
 		return by, desk.NeedWhy(a.Why, verb)
 	}

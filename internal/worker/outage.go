@@ -88,7 +88,7 @@ func (w *Worker) failed(ctx context.Context, a job.Attempt, f job.Failure) (out 
 	case job.Wait:
 		w.cfg.Log.Warn("the gateway asks to wait: held", "job", a.Job.ID, "answer", f.Why, "held", out.Held)
 	default:
-		w.cfg.Log.Error("circuit open: nobody calls the gateway until a call sent ahead succeeds; jobs wait, no attempts are spent",
+		w.cfg.Log.Error("circuit open: the gateway is not called until a probe call succeeds; jobs wait, no attempts are spent",
 			"because", f.Why, "held", out.Held, "job", a.Job.ID)
 	}
 	return out
@@ -106,6 +106,6 @@ func (w *Worker) failedAlone(a job.Attempt, f job.Failure, out job.Fallout) {
 	case f.Kind == job.Wait:
 		w.cfg.Log.Warn("the gateway asks to wait: held alone", of...)
 	default:
-		w.cfg.Log.Error("circuit of a route open: nobody calls it until a call sent ahead succeeds; jobs wait, no attempts are spent", of...)
+		w.cfg.Log.Error("circuit of a route open: it is not called until a probe call succeeds; jobs wait, no attempts are spent", of...)
 	}
 }
