@@ -303,15 +303,29 @@ func TestAnAuditOnACluster(t *testing.T) {
 	}
 }
 
-// A queue that is too long for one index is gone through in parts, each job in one of them.
+// A queue that is too long for one index is gone through in parts, each job in one of them. Its tasks are looked at once, whatever their number.
 func TestALongQueueIsAuditedInParts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2000)
 	b.accept("park", numbered(1, 1050)...)
 	b.c.LRem(b.ctx, b.keys.Pending(), 0, "j77~1")
 	b.now++
+	looks := 0
+	client := testkit.Client(t)
+	client.(*redis.Client).AddHook(testkit.Around(func(cmds []redis.Cmder, send func() error) error {
+		for _, cmd := range cmds {
+			if args := cmd.Args(); cmd.Name() == "evalsha" && args[3] == b.keys.Pending() && args[4] == "LRANGE" {
+				looks++
+			}
+		}
+		return send()
+	}))
+	b.on(client)
 	a, err := b.g.Audit(b.ctx, audit.Params{Most: 10, Indexed: 100, Patience: -1})
 	b.must(err)
 	want(t, "records", a.Records, 1050)
 	want(t, "faults", a.Faults.Total, 2)
+	if once := 1050/200 + 1; looks < once || looks > 4*once { // some times more, as the sum is wrong
+		t.Errorf("the tasks were looked at in %d scripts, want %d for each time", looks, once)
+	}
 }

@@ -81,7 +81,7 @@ func (c *batchCheck) check(ctx context.Context, name string) error {
 		if before.ids == 0 && len(before.fields) == 0 { // its last job was over long ago
 			return c.g.c.ZRem(ctx, c.g.keys.Batches(), name).Err()
 		}
-		counted, err := c.recount(ctx, name)
+		counted, err := c.recount(ctx, name, before.ids)
 		if err != nil {
 			return err
 		}
@@ -161,11 +161,11 @@ func (c *batchCheck) tell(name, what string) {
 	c.found(Finding{What: BatchBooks, Where: name, Text: fmt.Sprintf("batch %q: %s", name, what)})
 }
 
-// recount counts the records of a batch. An id accepted again after its dedupe window is in the batch twice, but
-// has only one record.
-func (c *batchCheck) recount(ctx context.Context, name string) (map[record.Place]job.Totals, error) {
+// recount counts the records of a batch that had ids ids a moment ago. An id accepted again after its dedupe window is
+// in the batch twice, but has only one record.
+func (c *batchCheck) recount(ctx context.Context, name string, ids int64) (map[record.Place]job.Totals, error) {
 	seed := maphash.MakeSeed()
-	twice, err := c.twice(ctx, name, seed)
+	twice, err := c.twice(ctx, name, ids, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -197,24 +197,16 @@ func (c *batchCheck) recount(ctx context.Context, name string) (map[record.Place
 	return counted, nil
 }
 
-// twice returns the hashes of ids that are in a batch more than once, each with 1.
-func (c *batchCheck) twice(ctx context.Context, name string, seed maphash.Seed) (map[uint64]int, error) {
-	var all []uint64
-	const stretch = 2000
-	for from := int64(0); ; from += stretch {
-		ids, err := c.g.c.LRange(ctx, c.g.keys.BatchIDs(name), from, from+stretch-1).Result()
-		if err != nil {
-			return nil, err
-		}
+// twice returns the hashes of ids that are in a batch more than once, each with 1. The batch has about ids ids.
+func (c *batchCheck) twice(ctx context.Context, name string, ids int64, seed maphash.Seed) (map[uint64]int, error) {
+	all := make([]uint64, 0, ids)
+	err := c.names(ctx, c.g.c, c.g.keys.BatchIDs(name), func(ids []string) {
 		for _, id := range ids {
 			all = append(all, maphash.String(seed, id))
 		}
-		if len(ids) < stretch {
-			break
-		}
-		if err := c.step(ctx); err != nil {
-			return nil, err
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	slices.Sort(all)
 	twice := map[uint64]int{}

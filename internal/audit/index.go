@@ -23,7 +23,9 @@ func newIndex(queued, most int64) *index {
 	if most <= 0 {
 		most = mostIndexed
 	}
-	return &index{seed: maphash.MakeSeed(), parts: uint64(queued/most) + 1}
+	x := &index{seed: maphash.MakeSeed(), parts: uint64(queued/most) + 1}
+	x.tasks = make([]uint64, 0, uint64(max(queued, 0))/x.parts*17/16) // parts are hardly ever larger
+	return x
 }
 
 // begin empties it for a part.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -15,6 +17,9 @@ const (
 	scanStep   = 500 // keys
 	recordStep = 100 // records
 	taskStep   = 200 // tasks, or members of a set
+	// nameStep is how many entries of a list are read at once if they are only noted. Each read makes Redis walk
+	// the list from its nearer end.
+	nameStep = 10_000
 )
 
 // survey reads everything that a gateway has in Redis, while others use it, in bounded memory, and reports what
@@ -77,20 +82,54 @@ func (s *steps) step(ctx context.Context) error {
 }
 
 // queue makes the index. It reads from tail to head, so that tasks pulled or added meanwhile may be seen twice, but
-// none that is there all the time is missed.
+// none that is there all the time is missed. The tasks themselves are checked with the first part.
 func (s *survey) queue(ctx context.Context, x *index, part uint64) error {
 	x.begin(part)
+	defer x.close()
+	if part > 0 {
+		return s.noted(ctx, x)
+	}
 	s.papers = 0
-	err := s.queued(ctx, func(task string, what Wrong, line string) error {
+	return s.queued(ctx, func(task string, what Wrong, line string) error {
 		x.add(task)
 		s.paper(what)
-		if part > 0 {
-			return nil
-		}
 		return s.task(task, what, line)
 	})
-	x.close()
-	return err
+}
+
+// noted adds each task in the lines of the queue to the index, whatever it is.
+func (s *survey) noted(ctx context.Context, x *index) error {
+	lines, err := s.g.lines(ctx)
+	if err != nil {
+		return s.failed("its classes", err)
+	}
+	for _, line := range lines {
+		err := s.names(ctx, s.g.c, line.key, func(tasks []string) {
+			for _, task := range tasks {
+				x.add(task)
+			}
+		})
+		if err != nil {
+			return s.failed("its tasks", err)
+		}
+	}
+	return nil
+}
+
+// names passes the entries of a list to tell, nameStep at a time.
+func (s *steps) names(ctx context.Context, c redis.UniversalClient, list string, tell func(some []string)) error {
+	for from := int64(0); ; from += nameStep {
+		some, err := c.LRange(ctx, list, from, from+nameStep-1).Result()
+		if err != nil {
+			return err
+		}
+		if tell(some); len(some) < nameStep {
+			return nil
+		}
+		if err := s.step(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // queued reports for each task in the queue's lines what is wrong with it.

@@ -64,6 +64,9 @@ func (b *Books) LastDue(ctx context.Context, states ...job.State) (last time.Tim
 // batchPage is how many jobs of a batch are read at once.
 const batchPage = 500
 
+// namesPage is how many ids of a batch are read at once: Redis goes through the list from its nearer end to where they stand, each time.
+const namesPage = 10_000
+
 // Retrying returns up to most jobs that wait for a back-off, without payloads, those due last first. more says
 // that there are others.
 func (b *Books) Retrying(ctx context.Context, most int64) (found []job.Record, more bool, err error) {
@@ -92,8 +95,8 @@ func (b *Books) BatchJobs(ctx context.Context, name string) iter.Seq2[job.Record
 // BatchRecords is BatchJobs. If payloads is set, payloads are read and opened.
 func (b *Books) BatchRecords(ctx context.Context, name string, payloads bool) iter.Seq2[job.Record, error] {
 	return func(yield func(job.Record, error) bool) {
-		for from := int64(0); ; from += batchPage {
-			ids, err := b.c.LRange(ctx, b.keys.BatchIDs(name), from, from+batchPage-1).Result()
+		for from := int64(0); ; from += namesPage {
+			ids, err := b.c.LRange(ctx, b.keys.BatchIDs(name), from, from+namesPage-1).Result()
 			if err != nil {
 				yield(job.Record{}, fmt.Errorf("read batch %q of %s: %w", name, b.cfg.Gateway, err))
 				return
@@ -109,7 +112,7 @@ func (b *Books) BatchRecords(ctx context.Context, name string, payloads bool) it
 					return
 				}
 			}
-			if len(ids) < batchPage {
+			if len(ids) < namesPage {
 				return
 			}
 		}
