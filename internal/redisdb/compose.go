@@ -32,10 +32,14 @@ func Compose(fragments ...string) string {
 	return text.String() + body
 }
 
-// use marks every word as used. A table field with the name of a function keeps that function, which is harmless.
+// use marks every word as used, and every field of a table together with its table. A field with the name of a local
+// function keeps that function, which is harmless.
 func use(used map[string]bool, tokens []string) {
-	for _, t := range tokens {
+	for i, t := range tokens {
 		used[t] = true
+		if i > 1 && tokens[i-1] == "." {
+			used[tokens[i-2]+"."+t] = true
+		}
 	}
 }
 
@@ -69,9 +73,12 @@ func begins(line string) bool {
 	return len(first) > 0 && !slices.Contains([]string{"end", "else", "elseif", "until"}, first[0])
 }
 
-// defined returns the names that a statement defines, if it does nothing else: a local function, or locals without
-// calls.
+// defined returns the names that a statement defines, if it does nothing else: a local function, a function in a table
+// (TABLE.NAME), or locals without calls.
 func defined(tokens []string) (names []string) {
+	if len(tokens) > 3 && tokens[0] == "function" && tokens[2] == "." {
+		return []string{tokens[1] + "." + tokens[3]}
+	}
 	if len(tokens) < 2 || tokens[0] != "local" {
 		return nil
 	}

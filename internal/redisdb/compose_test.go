@@ -19,6 +19,11 @@ local function other(x)
   cache = cache or {}
   return x + SHORT
 end
+local box = {}
+function box.open() return 1 end
+function box.close(x)
+  return box.open() - x
+end
 redis.call('PING')
 local at = redis.call('TIME')
 local made = tostring 'x'
@@ -32,6 +37,9 @@ func TestAScriptHasWhatItUsesAndNoMore(t *testing.T) {
 		"return 'other(1)' -- unit()":    {[]string{"'PING'", "local at"}, []string{"function", "cache", "LONG"}},
 		`return 'it\'s' .. unit() .. ""`: {[]string{"function unit", "LONG"}, []string{"function other", "cache"}},
 		"return used_by_nobody(2)":       {[]string{"function unit", "function used_by_nobody"}, []string{"function other"}},
+		"return box.close(1)":            {[]string{"local box", "function box.open", "function box.close"}, []string{"function other"}},
+		"return box.open()":              {[]string{"local box", "function box.open"}, []string{"function box.close"}},
+		"return open, close, tools.open": {[]string{"'PING'"}, []string{"local box", "function box"}},
 		"return {n = unit, m = cache}":   {[]string{"function unit", "local cache"}, []string{"function other"}},
 	} {
 		text := Compose(tools, body)
