@@ -20,7 +20,7 @@ func (p *Pacer) Ask(ctx context.Context, s job.Slot, lane string) (with job.Slot
 	arg := p.besideLane(pl, p.local(p.clock.Now()))
 	within, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
-	us, err := asksScript.Run(within, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), lane, s.At, p.late.edge(s), arg.text()).Int64()
+	us, err := asksScript.Run(within, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), lane, s.At, p.late.edge(s), jsonOf(arg)).Int64()
 	if err == nil && us == 0 {
 		s.Flow = job.Flow{Route: noRoute, Lane: lane, Kept: true}
 	}

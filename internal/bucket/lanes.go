@@ -138,36 +138,36 @@ func (p *Pacer) reachOf(pl *plan) int64 {
 
 // besideArg is the last argument of pick.lua, as beside.lua reads it.
 type besideArg struct {
-	Reach   int64                 `json:"reach"`
-	Lane    [][4]int64            `json:"lane"`
-	Routes  map[string][][4]int64 `json:"routes"`
-	Classes [][2]any              `json:"classes"`
-	Usual   string                `json:"usual"`
-	Weight  int64                 `json:"weight"`
-	Own     *ownArg               `json:"own,omitempty"`
-	Take    string                `json:"take,omitempty"`
-	Cap     int64                 `json:"cap,omitempty"`
-	Caps    map[string]int64      `json:"caps,omitempty"`
+	Reach   int64             `json:"reach"`
+	Lane    [][4]int64        `json:"lane"`
+	Routes  map[string]string `json:"routes"` // of each, its windows as JSON: of many routes a script looks at few
+	Classes [][2]any          `json:"classes"`
+	Usual   string            `json:"usual"`
+	Weight  int64             `json:"weight"`
+	Own     string            `json:"own,omitempty"` // ownArg as JSON: few lanes have limits of their own
+	Take    string            `json:"take,omitempty"`
+	Cap     int64             `json:"cap,omitempty"`
+	Caps    map[string]int64  `json:"caps,omitempty"`
 }
 
 // beside says what pick.lua has to know of routes, lanes and classes. What Redis's clock may have gained within a window makes its permits take longer.
 func (p *Pacer) beside(pl *plan, w wish) string {
 	now := p.local(p.clock.Now())
 	arg := p.besideLane(pl, now)
-	arg.Reach, arg.Routes = p.reachOf(pl), map[string][][4]int64{}
+	arg.Reach, arg.Routes = p.reachOf(pl), map[string]string{}
 	for name, windows := range pl.routes {
-		arg.Routes[name] = p.besideOf(pl, windows, now)
+		arg.Routes[name] = jsonOf(p.besideOf(pl, windows, now))
 	}
 	arg.Cap, arg.Caps = pl.caps()
 	arg.Classes, arg.Usual = classesOf(pl.cfg.Classes)
 	if w.cost > 0 {
 		arg.Take = p.keys.Job(w.id)
 	}
-	return arg.text()
+	return jsonOf(arg)
 }
 
-func (a besideArg) text() string {
-	text, err := json.Marshal(a)
+func jsonOf(arg any) string {
+	text, err := json.Marshal(arg)
 	if err != nil {
 		panic(err) // numbers and strings
 	}
@@ -178,7 +178,7 @@ func (a besideArg) text() string {
 func (p *Pacer) besideLane(pl *plan, now int64) besideArg {
 	arg := besideArg{Lane: p.besideOf(pl, pl.lane, now), Weight: pl.cfg.Lanes.weight()}
 	if pl.cfg.Lanes != nil {
-		arg.Own = p.own(pl, now)
+		arg.Own = jsonOf(p.own(pl, now))
 	}
 	return arg
 }

@@ -23,22 +23,30 @@ local LANES_LINES = {[1] = 'due', [2] = 'pending', [4] = 'retries', [8] = 'repla
 local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- the last: the flow's last call was that of a job called before
 
 local lanes = {}
-local L = {} -- lanes.open fills it
+local L -- lanes.open makes it
 
-function lanes.state(name) return L.state[name] or 0 end
+-- lanes.state reads a field as a number when it is asked for: there are many where there are many routes, and most are not.
+function lanes.state(name)
+  local v = L.state[name]
+  if type(v) == 'string' then
+    v = tonumber(v) or v
+    L.state[name] = v
+  end
+  return v or 0
+end
 
 function lanes.set(name, value)
-  if L.state[name] ~= value then L.state[name], L.changed[name] = value, true end
+  if lanes.state(name) ~= value then L.state[name], L.changed[name] = value, true end
 end
 
 -- lanes.open reads what is known of all lanes. pace is the key whose name theirs begin as, weight is that of a lane, and limits are those of a lane, if they are known, and
--- own how a process works out those that a lane has of its own (see permits.own).
-function lanes.open(pace, weight, limits, own)
-  L.prefix, L.weight, L.limits, L.own = string.match(pace, '^spillway:{[^}]*}:'), weight, limits, own
-  L.overridden, L.paused = redis.call('EXISTS', L.prefix .. 'overrides') == 1, {}
-  L.state, L.changed, L.on, L.records, L.dirty, L.touched, L.routes, L.used = {}, {}, {}, {}, {}, {}, {}, {}
+-- own how a process works out those that a lane has of its own (see permits.own), as JSON. none says that nothing was set live.
+function lanes.open(pace, weight, limits, own, none)
+  local prefix = string.match(pace, '^spillway:{[^}]*}:')
+  L = {prefix = prefix, weight = weight, limits = limits, own = own, overridden = not none and redis.call('EXISTS', prefix .. 'overrides') == 1, paused = {}, moved = 0, lost = nil,
+    state = {}, changed = {}, on = {}, turned = false, records = {}, dirty = {}, touched = {}, routes = {}, used = {}, classes = {}, names = {}} -- all of it: a table that grows costs
   local flat = redis.call('HGETALL', L.prefix .. 'lanes')
-  for i = 1, #flat, 2 do L.state[flat[i]] = tonumber(flat[i + 1]) or flat[i + 1] end
+  for i = 1, #flat, 2 do L.state[flat[i]] = flat[i + 1] end
   for flow in string.gmatch(L.state.on or '', '%S+') do L.on[flow] = true end
   L.moved = lanes.state('moved')
   L.lost = lanes.state('lu') > 0 and {mark = lanes.state('lm'), units = lanes.state('lu'), since = lanes.state('ls')} or nil
@@ -50,8 +58,22 @@ function lanes.count(flow, by)
   lanes.set('n' .. flow, math.max(lanes.state('n' .. flow) + by, 0))
 end
 
-function lanes.class(flow) return (string.match(flow, '^[^:]*')) end
-function lanes.route(flow) return (string.match(flow, '[^:]*$')) end
+function lanes.class(flow)
+  local class = L.classes[flow]
+  if not class then
+    class = string.match(flow, '^[^:]*')
+    L.classes[flow] = class
+  end
+  return class
+end
+function lanes.route(flow)
+  local route = L.names[flow]
+  if not route then
+    route = string.match(flow, '[^:]*$')
+    L.names[flow] = route
+  end
+  return route
+end
 function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
 
 -- lanes.override returns what was set for a lane or a route: its limits, its weight, whether it is paused, and how many calls of it may be under way; nothing where nothing was.
@@ -79,6 +101,7 @@ function lanes.may(lane, r)
   if L.own or not L.limits then limits, weight, paused, most = lanes.override('lane:' .. lane) end
   r.limits, r.kept, r.weight, r.paused, r.most = L.limits, L.limits, weight or L.weight, paused, most
   if L.limits and limits ~= '' then
+    if type(L.own) == 'string' then L.own = cjson.decode(L.own) end
     r.limits = permits.own(limits, L.own)
     r.kept = permits.both(r.limits, L.limits)
   end
@@ -107,7 +130,7 @@ end
 function lanes.record(lane)
   local r = L.records[lane]
   if r then return r end
-  r = {lane = lane, x = 0, dear = '', logs = {}, tag = {}, work = {}, held = 0, busy = false}
+  r = {lane = lane, x = 0, dear = '', logs = {}, tag = {}, work = {}, held = 0, busy = false, limits = nil, kept = nil, weight = nil, paused = false, most = nil}
   local packed = redis.pcall('GET', L.prefix .. 'lane:' .. lane)
   local read, v = pcall(cmsgpack.unpack, packed or '\192')
   if packed and not (read and type(v) == 'table' and type(v[1]) == 'number' and type(v[3]) == 'table') then
@@ -152,6 +175,7 @@ end
 
 -- lanes.save writes down what has changed; now is on the clock that is never set back, or nil where nobody knows how long records are to stay: they stay as long as before.
 function lanes.save(now, route_limits)
+  local all = {}
   for lane in pairs(L.dirty) do
     local r = L.records[lane]
     local busy = next(r.work) ~= nil
@@ -159,13 +183,14 @@ function lanes.save(now, route_limits)
     if now and r.held <= now then r.held = 0 end
     local key, packed = L.prefix .. 'lane:' .. lane, lanes.packed(r)
     if busy then
-      redis.call('SET', key, packed)
+      all[#all + 1], all[#all + 2] = key, packed
     elseif now then
       redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, r.kept.longest, now, r.held))
     else
       redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
     end
   end
+  if #all > 0 then redis.call('MSET', unpack(all)) end
   for route in pairs(L.used) do
     local key, packed = L.prefix .. 'route:' .. route, cmsgpack.pack(L.routes[route])
     if now then
@@ -181,8 +206,7 @@ function lanes.save(now, route_limits)
   end
   local set = {}
   for name in pairs(L.changed) do
-    local value = L.state[name]
-    set[#set + 1], set[#set + 2] = name, type(value) == 'number' and string.format('%.17g', value) or value
+    set[#set + 1], set[#set + 2] = name, L.state[name] -- Redis writes numbers so that nothing of them is lost
   end
   if #set > 0 then redis.call('HSET', L.prefix .. 'lanes', unpack(set)) end
 end
@@ -190,7 +214,7 @@ end
 -- lanes.put has a flow of a lane stand in its set, lanes.drop takes it out.
 function lanes.put(lane, r, flow)
   if not L.on[flow] then L.on[flow], L.turned = true, true end
-  redis.call('ZADD', L.prefix .. 'ready:' .. flow, string.format('%.17g', r.tag[flow]), lane)
+  redis.call('ZADD', L.prefix .. 'ready:' .. flow, r.tag[flow], lane)
   L.touched[flow] = true
 end
 function lanes.drop(lane, flow)

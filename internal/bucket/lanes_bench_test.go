@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,7 +108,7 @@ func benchForms() []benchForm {
 }
 
 // prepare queues the jobs, and has all of them sorted into their lanes.
-func (f *benchForm) prepare(b *testing.B, client redis.UniversalClient, slots int) {
+func (f *benchForm) prepare(b testing.TB, client redis.UniversalClient, slots int) {
 	f.w = newWorld(b, client, 1)
 	f.cfg.Limits, f.cfg.Jitter = []job.Limit{per(benchRate, time.Second)}, 5*time.Millisecond
 	f.p, f.dequeue = f.w.pacer(f.cfg), benchDequeue(b)
@@ -181,7 +182,7 @@ func (f *benchForm) slice(b *testing.B, want int64, counts bool) {
 
 func benchLane(i int) string { return "acct_" + strconv.Itoa(10_000_000+i) }
 
-func benchJobs(b *testing.B, w *world, c benchCrowd) {
+func benchJobs(b testing.TB, w *world, c benchCrowd) {
 	ctx := context.Background()
 	pipe := w.client.Pipeline()
 	for i := range c.lanes * c.each {
@@ -197,7 +198,7 @@ func benchJobs(b *testing.B, w *world, c benchCrowd) {
 	}
 }
 
-func benchDequeue(b *testing.B) *redisdb.Script {
+func benchDequeue(b testing.TB) *redisdb.Script {
 	text, err := os.ReadFile("../queue/dequeue.lua")
 	if err != nil {
 		b.Fatal(err)
@@ -242,3 +243,48 @@ func over(a, b []float64) []float64 {
 	}
 	return out
 }
+
+// BenchmarkLaneBytes is what a lane takes of Redis's memory: with one job that waits, besides the job's own task and record, and when all its jobs were called, as long as its
+// windows remember them. -benchtime 1x is once.
+func BenchmarkLaneBytes(b *testing.B) {
+	const lanes = 5000
+	limited := &Lanes{Limits: []job.Limit{per(5, time.Second), per(100, time.Minute)}}
+	for _, form := range []struct {
+		name string
+		of   *Lanes
+		uses int
+	}{{"no limits", &Lanes{}, 1}, {"5/s and 100/m, 1 use", limited, 1}, {"5/s and 100/m, 5 uses", limited, 5}, {"5/s and 100/m, 15 uses", limited, 15}} {
+		b.Run(form.name, func(b *testing.B) {
+			f := &benchForm{cfg: PacerConfig{Lanes: form.of}}
+			f.prepare(b, testkit.Server(b).Client(), 0)
+			ctx, client := context.Background(), f.w.client
+			used := func() float64 { return numbers(b, memoryUsed, client.Info(ctx, "memory").Val()) }
+			f.bind(b, 1) // Redis knows the scripts from here on
+			start := used()
+			benchJobs(b, f.w, benchCrowd{0, lanes, form.uses, ""})
+			jobs := used()
+			for client.LLen(ctx, f.w.keys.Pending()).Val() > 0 {
+				f.bind(b, 1)
+			}
+			active := used()
+			for f.bind(b, 16) > 0 || client.ZCard(ctx, f.w.keys.WaitingLanes(nil, nil)[0]).Val() > 0 {
+			}
+			keys := client.Keys(ctx, strings.TrimSuffix(f.w.keys.Pace(), "pace")+"lane:*").Val()
+			var stays time.Duration
+			for _, key := range keys {
+				ttl := client.PTTL(ctx, key).Val()
+				if stays = max(stays, ttl); ttl <= 0 {
+					b.Fatalf("%s stays for good", key)
+				}
+			}
+			full := used()
+			if err := client.Del(ctx, keys...).Err(); err != nil {
+				b.Fatal(err)
+			}
+			fmt.Printf("%s: %.0f bytes a lane with jobs (and %.0f of the jobs), %.0f idle with history, and 0 after %s at most\n",
+				form.name, (active-jobs)/lanes, (jobs-start)/lanes, (full-used())/lanes, stays)
+		})
+	}
+}
+
+var memoryUsed = regexp.MustCompile(`used_memory:(\d+)`)

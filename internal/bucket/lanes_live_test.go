@@ -2,6 +2,7 @@ package bucket
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -82,8 +83,15 @@ func (w *lanesWorld) laneWindows(lane string) []window {
 }
 
 // ownWindows are the windows of lanes with limits of their own, as a process says them.
-func (w *lanesWorld) ownWindows(pl *plan, arg *ownArg) map[string][]window {
+func (w *lanesWorld) ownWindows(pl *plan, text string) map[string][]window {
 	all := map[string][]window{}
+	if len(w.set.lanes) == 0 {
+		return all
+	}
+	var arg ownArg
+	if err := json.Unmarshal([]byte(text), &arg); err != nil {
+		w.t.Fatal(err)
+	}
 	for lane, o := range w.set.lanes {
 		for _, l := range o.Limits {
 			win := pl.ownWindow(l)

@@ -290,7 +290,11 @@ func (w *lanesWorld) windowsOf(p *Pacer) (now windowsNow) {
 		return out
 	}
 	now.lane, now.reach, now.own = of(arg.Lane, pl.lane), arg.Reach, w.ownWindows(pl, arg.Own)
-	for name, all := range arg.Routes {
+	for name, text := range arg.Routes {
+		var all [][4]int64
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			w.t.Fatal(err)
+		}
 		now.routes[name] = of(all, pl.routes[name])
 	}
 	return now

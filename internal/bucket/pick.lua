@@ -4,15 +4,12 @@
 -- KEYS and ARGV as reserve.lua has them, and those of beside.lua
 -- Returns what reserve.lua does, and for each slot also: task, its message, class, route, lane, line, marks (scopes.lua). One state more:
 --      waiting  no job that waits may be called yet: its route or lane has no permit or no place, or is held
-local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
-local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after so long at the latest, as its limit may have been raised (µs)
-
-local TURN = 68719476736 -- what one job in the queue counts in a flow's turn
-
 local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil -- of a slot: when, cost, marks
 
 -- pick fills slots and bound, or returns an answer without slots.
 local function pick()
+  local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
+  local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after so long at the latest, as its limit may have been raised (µs)
   local base, at, sum = math.max(now + lead, quiet), {}, {}
   local reach = now + beside.reach
 
@@ -22,13 +19,18 @@ local function pick()
     return slot
   end
 
-  local doors, names = {}, {}
-  local function door(key, line)
-    if names[key] then return end
-    names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line, key == KEYS[4] and '' or string.match(key, '}:first:(.*)$')}
-  end
+  -- What is rarely there is asked for together: a pause, costs, what was set live, flows with parked jobs, tasks at the doors. Where nothing of it is, that is one command.
+  local prefix, paused, rare = string.match(KEYS[1], '^spillway:{[^}]*}:'), string.gsub(KEYS[4], 'pending$', 'paused'), true
   if asked == 0 then
-    if call('EXISTS', (string.gsub(KEYS[4], 'pending$', 'paused'))) == 1 then return answer('paused', PAUSED_HINT) end
+    rare = call('EXISTS', paused, KEYS[5], prefix .. 'overrides', prefix .. 'parked:flows', KEYS[4], KEYS[7], KEYS[8], KEYS[9], unpack(KEYS, 10 + K + KEPT_MOST)) > 0
+    if rare and call('EXISTS', paused) == 1 then return answer('paused', PAUSED_HINT) end
+  end
+  local doors, names = {}, {}
+  if asked == 0 and rare then
+    local function door(key, line)
+      if names[key] then return end
+      names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line, key == KEYS[4] and '' or string.match(key, '}:first:(.*)$')}
+    end
     for i = 10 + K + KEPT_MOST, #KEYS do door(KEYS[i], KEYS[i] == KEYS[9] and 1 or KEYS[i] == KEYS[4] and 2 or 0) end
     door(KEYS[9], 1)
     door(KEYS[4], 2)
@@ -40,14 +42,18 @@ local function pick()
   if first == math.huge then return amnesia() end
   if first > reach and not waiting then return answer('horizon', first - reach) end
 
-  lanes.open(KEYS[1], beside.weight, permits.limits(beside.lane), beside.own)
+  lanes.open(KEYS[1], beside.weight, permits.limits(beside.lane), beside.own, not rare)
   call('HSETNX', L.prefix .. 'lanes', 'tasks', '0') -- a full Redis is to refuse all of it, and it lets a script go on that has begun to write
   if lanes.state('bound') - now - L.moved > LANES_BACK then
     L.moved = lanes.state('bound') - now
     lanes.set('moved', L.moved)
   end
-  local routes, ranks, order, every, priced = {}, {}, {}, {}, call('EXISTS', KEYS[5]) == 1
-  for name, windows in pairs(beside.routes) do routes[name] = permits.limits(windows) end
+  local routes, ranks, order, every, priced = {}, {}, {}, {}, rare and call('EXISTS', KEYS[5]) == 1
+  setmetatable(routes, {__index = function(_, name) -- false where a route has none
+    local windows = beside.routes[name]
+    routes[name] = windows and permits.limits(cjson.decode(windows)) or false
+    return routes[name]
+  end})
   for i, class in ipairs(beside.classes) do order[i], every[class[1]] = class[1], class[2] end
   local usual_place
   for i, class in ipairs(order) do
@@ -80,15 +86,15 @@ local function pick()
   local on_clock, lane_cap, route_caps = now + L.moved, beside.cap or 0, beside.caps or {}
   local function lane_ready(r, units, t)
     if r.paused then return math.huge end
-    local at = scopes.room('l:' .. r.lane, r.most or lane_cap, on_clock, permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false))
-    return math.max(at, scopes.held('l:' .. r.lane, r.held, on_clock)) - L.moved
+    local at = scopes.room('l:', r.lane, r.most or lane_cap, on_clock, permits.ready(r.logs, r.limits, units, t + L.moved, L.lost, false))
+    return math.max(at, scopes.held('l:', r.lane, r.held, on_clock)) - L.moved
   end
   local function route_has_room(name, units, t)
     t = t + L.moved
     if routes[name] then t = permits.ready(lanes.logs_of(name), routes[name], units, t, L.lost, L.lost and L.lost.units < LOSS_FULL) end
-    return scopes.room('r:' .. name, route_caps[name] or 0, on_clock, t) - L.moved
+    return scopes.room('r:', name, route_caps[name] or 0, on_clock, t) - L.moved
   end
-  local function route_held(name) return scopes.held('r:' .. name, lanes.state('H' .. name), on_clock) - L.moved end
+  local function route_held(name) return scopes.held('r:', name, lanes.state('H' .. name), on_clock) - L.moved end
   local function route_ready(name, units, t)
     if lanes.paused(name) then return math.huge end
     return math.max(route_has_room(name, units, t), route_held(name))
@@ -108,10 +114,10 @@ local function pick()
       permits.take(lanes.logs_of(name), routes[name], cost, slot + L.moved, slot + allowance + L.moved, now + L.moved)
       L.used[name] = true
     end
-    local at, lease, ends = slot + L.moved, ARGV[12] .. ':' .. #slots + 1, slot + outlives + L.moved
     local marks = ((r.most or lane_cap) > 0 or route_caps[name]) and SCOPES_PLACE or 0
-    if scopes.take('r:' .. name, lanes.state('H' .. name), route_caps[name] or 0, on_clock, at, lease, ends) then marks = marks + SCOPES_ROUTE end
-    if scopes.take('l:' .. lane, r.held, r.most or lane_cap, on_clock, at, lease, ends) then marks = marks + SCOPES_LANE end
+    local at, lease, ends = slot + L.moved, marks > 0 and ARGV[12] .. ':' .. #slots + 1, slot + outlives + L.moved
+    if scopes.take('r:', name, lanes.state('H' .. name), route_caps[name] or 0, on_clock, at, lease, ends) then marks = marks + SCOPES_ROUTE end
+    if scopes.take('l:', lane, r.held, r.most or lane_cap, on_clock, at, lease, ends) then marks = marks + SCOPES_LANE end
     if routes[name] or route_caps[name] then
       local again = route_has_room(name, 1, slot)
       if again > slot then lanes.set('B' .. name, math.min(again, slot + ROUTE_AGAIN) + L.moved) end
@@ -158,12 +164,18 @@ local function pick()
 
   -- shut returns until when a route is not looked at for a class, or nil: it is paused, or has no permit at all, or keeps its permits for its next job, which costs more than
   -- there are and is of this class or a higher one.
-  local misses, kept_for_dear = 0, {}
+  local misses, kept_for_dear, closed = 0, {}, {} -- closed: until when a flow's route has no permit or is held; nothing in a script opens it sooner
   local function shut(flow, t)
+    if closed[flow] and closed[flow] > t then return closed[flow] end
     local name = lanes.route(flow)
-    if lanes.paused(name) then return t + ROUTE_AGAIN end
-    local x, dear = (routes[name] or route_caps[name]) and lanes.state('B' .. name) - L.moved or 0, kept_for_dear[name]
-    x = math.max(x, route_held(name))
+    if L.overridden and lanes.paused(name) then return t + ROUTE_AGAIN end
+    local x, dear = lanes.state('B' .. name) - L.moved, kept_for_dear[name]
+    if x > t and (beside.routes[name] or route_caps[name]) then
+      closed[flow] = x
+      return x
+    end
+    x = route_held(name)
+    if x > t then closed[flow] = x end
     if dear and rank(lanes.class(flow)) >= rank(dear.class) then x = math.max(x, dear.till) end
     return x > t and x or nil
   end
@@ -171,7 +183,7 @@ local function pick()
   -- next_line returns the line of a flow whose turn it is. Jobs that were called before take every second place at most, and none that is sent ahead.
   local function next_line(r, flow)
     local lines, route = r.work[flow], lanes.route(flow)
-    local ahead = need == 1 or scopes.ahead('l:' .. r.lane, r.held, on_clock) or scopes.ahead('r:' .. route, lanes.state('H' .. route), on_clock)
+    local ahead = need == 1 or scopes.ahead('l:', r.lane, r.held, on_clock) or scopes.ahead('r:', route, lanes.state('H' .. route), on_clock)
     local fresh, called = bit.band(lines, LANES_FRESH) > 0, bit.band(lines, LANES_CALLED) > 0
     if fresh and (not called or ahead or bit.band(lines, LANES_TURN) > 0) then return bit.band(lines, 1) > 0 and 1 or 2 end
     return bit.band(lines, 4) > 0 and 4 or 8
@@ -186,7 +198,7 @@ local function pick()
     lanes.drop(lane, flow)
   end
 
-  -- candidates returns of each class the flow whose lane is next at t, or how long to wait for one.
+  -- candidates returns of each class the flow whose lane is next at t, with room for what is found out about its job (able: classes with a job), or how long to wait for one.
   local function candidates(t)
     local best, able, when = {}, {}, due
     for flow in pairs(L.on) do
@@ -198,10 +210,10 @@ local function pick()
         local class = lanes.class(flow)
         local b = best[class]
         if lane then able[class] = true end
-        if lane and (not b or tag < b.tag or tag == b.tag and flow < b.flow) then best[class] = {flow = flow, lane = lane, tag = tag, class = class} end
+        if lane and (not b or tag < b.tag or tag == b.tag and flow < b.flow) then best[class] = {flow = flow, lane = lane, tag = tag, class = class, able = able, r = nil, name = nil, line = nil, cost = nil, task = nil} end
       end
     end
-    return best, able, when
+    return best, when
   end
 
   -- of_classes returns the one of the class that is owed its floor, the earliest first, or else of the highest.
@@ -255,10 +267,9 @@ local function pick()
   -- choose returns the job that is called at t, or when to try again.
   local function choose(t)
     while misses < MISSES do
-      local best, able, when = candidates(t)
+      local best, when = candidates(t)
       local b = of_classes(best)
       if not b then return nil, when end
-      b.able = able
       if fits(b, t) then return b end
     end
     return nil, t
@@ -277,7 +288,7 @@ local function pick()
       if flow ~= b.flow and lanes.class(flow) == b.class and not shut(flow, slot) and route_ready(lanes.route(flow), 1, slot) <= slot then open[#open + 1] = flow end
     end
     lanes.in_turn(r, open)
-    local behind, apart = tag + lanes.slack(r), lanes.apart(r, tag)
+    local behind, apart = #open > 0 and tag + lanes.slack(r), #open > 0 and lanes.apart(r, tag)
     for _, flow in ipairs(open) do
       if lanes.tag(r, flow) <= behind then r.tag[flow], tag = tag - lanes.state('O' .. flow), tag + apart end
       if x <= slot then lanes.put(lane, r, flow) end
@@ -364,23 +375,19 @@ local function pick()
     return true
   end
 
-  -- fewer has flows with parked jobs go in sooner, since they have fewer jobs in the queue now (shelf.lua of internal/record).
-  local function fewer()
-    local turns, of = L.prefix .. 'parked:flows', {}
-    if #bound == 0 or call('EXISTS', turns) == 0 then return end
-    for _, b in ipairs(bound) do of[b.flow .. ':' .. b.lane] = (of[b.flow .. ':' .. b.lane] or 0) + 1 end
-    for flow, n in pairs(of) do
-      if call('ZSCORE', turns, flow) then call('ZINCRBY', turns, string.format('%.0f', -n * TURN), flow) end
-    end
-  end
-
   if asked > 0 then
     take_in_hand()
   else
     look_due()
     while #slots < want and bind() do end
     for _, b in ipairs(bound) do lanes.count(b.flow, -1) end
-    fewer()
+    local turns, of = prefix .. 'parked:flows', {}
+    if rare and #bound > 0 and call('EXISTS', turns) == 1 then -- flows with parked jobs go in sooner, since they have fewer in the queue now (shelf.lua of internal/record)
+      for _, b in ipairs(bound) do of[b.flow .. ':' .. b.lane] = (of[b.flow .. ':' .. b.lane] or 0) + 1 end
+      for flow, n in pairs(of) do
+        if call('ZSCORE', turns, flow) then call('ZINCRBY', turns, string.format('%.0f', -n * 2 ^ 36), flow) end -- so much counts one job in the queue
+      end
+    end
   end
   if more then hint = 0 end
   if #slots == 0 then return finish(more and 'horizon' or state, hint) end

@@ -21,20 +21,20 @@ function scopes.hold(scope)
   return S[scope]
 end
 
--- scopes.held returns until when a scope is held, or news of the call that was sent ahead are awaited; known is until when its hold may say something.
-function scopes.held(scope, known, t)
+-- scopes.held returns until when a scope (kind is r: or l:) is held, or news of the call that was sent ahead are awaited; known is until when its hold may say something.
+function scopes.held(kind, name, known, t)
   if known <= t then return 0 end
-  local h = scopes.hold(scope)
+  local h = scopes.hold(kind .. name)
   return h.need and math.max(h.till, h.probe) or h.till
 end
 
 -- scopes.ahead says that the next call of a scope is the one that is sent ahead after its hold.
-function scopes.ahead(scope, known, t) return known > t and scopes.hold(scope).need end
+function scopes.ahead(kind, name, known, t) return known > t and scopes.hold(kind .. name).need end
 
 -- scopes.room returns when a scope has fewer calls under way than may be (most, 0 = any number), at t at the earliest.
-function scopes.room(scope, most, now, t)
+function scopes.room(kind, name, most, now, t)
   if most == 0 then return t end
-  local key = L.prefix .. 'flight:' .. scope
+  local key = L.prefix .. 'flight:' .. kind .. name
   redis.call('ZREMRANGEBYSCORE', key, '-inf', int(now))
   local over = redis.call('ZCARD', key) - most
   if over < 0 then return t end
@@ -42,13 +42,14 @@ function scopes.room(scope, most, now, t)
 end
 
 -- scopes.take notes that a call of a scope was bound to a slot, with a lease until its end if the scope has a cap. It says whether it is the one sent ahead.
-function scopes.take(scope, known, most, now, slot, lease, ends)
+function scopes.take(kind, name, known, most, now, slot, lease, ends)
   if most > 0 then
-    local key = L.prefix .. 'flight:' .. scope
+    local key = L.prefix .. 'flight:' .. kind .. name
     redis.call('ZADD', key, int(ends), lease)
     redis.call('PEXPIRE', key, int(math.ceil((ends - now) / 1000) + SCOPES_KEPT / 1000))
   end
   if known <= now then return false end
+  local scope = kind .. name
   local key, h = L.prefix .. 'hold:' .. scope, scopes.hold(scope)
   redis.call('HINCRBY', key, int(math.floor(now / SCOPES_PART)), 1)
   if not h.need then return false end
