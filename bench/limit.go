@@ -52,7 +52,7 @@ type family struct {
 func families() []family {
 	return []family{
 		{"asynq", asynqContenders}, {"BullMQ", bullmqContenders}, {"Bottleneck", bottleneckContenders},
-		{"River", riverContenders}, {"Spillway", spillwayContenders},
+		{"River", riverContenders}, {"Temporal", temporalContenders}, {"Spillway", spillwayContenders},
 	}
 }
 
@@ -141,7 +141,9 @@ type finish struct {
 }
 
 // share is how much of the allowed rate was used.
-func (f finish) share() float64 { return 100 * float64(f.stats.Charged) / (limitN * f.seconds) }
+func (f finish) share() float64 {
+	return 100 * float64(f.stats.Charged) / (limitN * max(f.seconds, limitService.Seconds()))
+}
 
 // fullest is the most calls in any rolling window, those answered 429 too.
 func (f finish) fullest() int { return f.stats.MaxInWindow[0] }

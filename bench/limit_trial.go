@@ -98,7 +98,7 @@ func (t *trial) wait(ctx context.Context, c *crew) (left int, err error) {
 			}
 			troubles = troubles[1:]
 		}
-		if quiet++; stats.Calls != calls {
+		if quiet++; stats.Calls != calls || calls == 0 { // before the first call the processes are still starting
 			quiet, calls = 0, stats.Calls
 		}
 		late := time.Now().After(end)

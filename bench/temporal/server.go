@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/server/common/dynamicconfig"
+	"go.temporal.io/server/temporal"
+	"go.temporal.io/server/temporaltest"
+	"google.golang.org/grpc"
+)
+
+// serve runs a server, with SQLite in its memory, until its standard input ends. temporaltest keeps its address to itself, so the first connection tells it.
+func serve(args []string) error {
+	partitions, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	where := make(chan string, 1)
+	dial := func(ctx context.Context, addr string) (net.Conn, error) {
+		select {
+		case where <- addr:
+		default:
+		}
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}
+	quiet := client.Options{Logger: silent{}, ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}}}
+	s := temporaltest.NewServer(temporaltest.WithBaseClientOptions(quiet), temporaltest.WithBaseServerOptions(options(partitions)...))
+	s.GetDefaultClient()
+	fmt.Println(<-where, s.GetDefaultNamespace())
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// options has a task queue in one part, or in the four that it has by default. A part has its share of the rate.
+func options(partitions int) []temporal.ServerOption {
+	if partitions == 0 {
+		return nil
+	}
+	many := []dynamicconfig.ConstrainedValue{{Value: partitions}}
+	return []temporal.ServerOption{temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
+		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): []dynamicconfig.ConstrainedValue{{Value: true}}, // as temporaltest has it
+		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():      many,
+		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key():     many,
+	})}
+}
+
+// silent is a logger that says nothing.
+type silent struct{}
+
+func (silent) Debug(string, ...any) {}
+func (silent) Info(string, ...any)  {}
+func (silent) Warn(string, ...any)  {}
+func (silent) Error(string, ...any) {}
