@@ -15,7 +15,7 @@ records is kept for the gateway's dedupe time: until then their ids are known, a
 still count in the sums of their batches.
 
 Jobs that may have been charged are skipped: look them up at the gateway, then settle them with "dlq
-resolve". --may-be-charged discards them anyway; Spillway then keeps no trace of whether they were charged.
+resolve". --may-be-charged discards them anyway; Spillway then never settles whether they were charged.
 
 A job named with --id may also be waiting for its call: queued, scheduled or in back-off. It is removed from
 the queue and discarded in one step. A job in flight is not discarded, because its call can't be undone.`,
