@@ -389,12 +389,12 @@ func (m *mover) shut() {
 func TestARenameIsRefused(t *testing.T) {
 	t.Parallel()
 	for want, given := range map[string]func(m *mover){
-		"a dispatcher serves OLD":       func(m *mover) { m.put(m.old, 3); m.serve(m.old, 3) },
-		"a dispatcher serves NEW":       func(m *mover) { m.put(m.old, 3); m.serve(m.new, 0) },
-		"1 call of OLD may be under":    func(m *mover) { m.put(m.old, 3); m.attempt() },
-		"NEW has had jobs of its own":   func(m *mover) { m.put(m.old, 3); m.put(m.new, 2) },
-		"Redis's data is doubted":       func(m *mover) { m.put(m.old, 3); m.alive(m.old, "df", "1") },
-		"forget OLD\" was begun and is": func(m *mover) { m.put(m.old, 3); m.alive(m.old, "moving", "forget "+m.old.Name) },
+		"a dispatcher serves OLD":        func(m *mover) { m.put(m.old, 3); m.serve(m.old, 3) },
+		"a dispatcher serves NEW":        func(m *mover) { m.put(m.old, 3); m.serve(m.new, 0) },
+		"1 call of OLD may be in flight": func(m *mover) { m.put(m.old, 3); m.attempt() },
+		"NEW has had jobs of its own":    func(m *mover) { m.put(m.old, 3); m.put(m.new, 2) },
+		"Redis's data is doubted":        func(m *mover) { m.put(m.old, 3); m.alive(m.old, "df", "1") },
+		"forget OLD\" was begun and is":  func(m *mover) { m.put(m.old, 3); m.alive(m.old, "moving", "forget "+m.old.Name) },
 	} {
 		m := newMover(t, testkit.Redis(t))
 		given(m)
