@@ -135,7 +135,7 @@ func TestStatusNamesADispatcherThatIsTooSlow(t *testing.T) {
 	}
 	var out, errs bytes.Buffer
 	cli.Main(name, newCommand, []string{"status", "-c", r.file}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
-	if want := fmt.Sprintf("%s, %s: the dispatcher host.7 is too slow for the limits, and calls as often as it can, since %s", r.one, r.two, job.Moment(since)); strings.Count(errs.String(), want) != 1 ||
+	if want := fmt.Sprintf("%s, %s: the dispatcher host.7 is too slow for the limits, and calls as fast as it can, since %s", r.one, r.two, job.Moment(since)); strings.Count(errs.String(), want) != 1 ||
 		!strings.Contains(errs.String(), "run dispatchers on more machines") {
 		t.Errorf("status says %q, want %q", errs.String(), want)
 	}

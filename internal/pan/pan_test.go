@@ -212,10 +212,10 @@ func TestASearchInVainAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A payload may have a megabyte, and who sends it chooses what is in it.
+// A payload may have a megabyte, and who sends it chooses what is in it. A search that took the square of the length would take minutes.
 func TestALongTextTakesNoLongerThanItsLength(t *testing.T) {
 	t.Parallel()
-	const visa, size, patience = "4111111111111111", 256 << 10, 3 * time.Second
+	const visa, size, patience = "4111111111111111", 256 << 10, 30 * time.Second
 	for _, unit := range []string{"4 ", "4-", "4444 ", "400000 ", visa + "a", "a" + visa, visa + " "} {
 		text, begun := []byte(strings.Repeat(unit, size/len(unit))), time.Now()
 		found := len(Find(text))
