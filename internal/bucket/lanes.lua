@@ -19,6 +19,7 @@
 local LANES_KEPT = 60000000 -- a lane's record outlives its use by so much: it would be new again without its tags
 local LANES_NEW = 1 / 1024 -- a lane that comes from nothing goes before others of equal tags
 local LANES_BACK = 2000000 -- a clock that went back by no more than this stands still instead, as in reserve.lua
+local LANES_SAVE = 1000 -- names and records in one command: Lua passes 8,000 at most, and a pick may wake more lanes
 local LANES_LINES = {[1] = 'due', [2] = 'pending', [4] = 'retries', [8] = 'replays'}
 local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- the last: the flow's last call was that of a job called before
 
@@ -190,7 +191,7 @@ function lanes.save(now, route_limits)
       redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
     end
   end
-  if #all > 0 then redis.call('MSET', unpack(all)) end
+  for i = 1, #all, LANES_SAVE do redis.call('MSET', unpack(all, i, math.min(i + LANES_SAVE - 1, #all))) end
   for route in pairs(L.used) do
     local key, packed = L.prefix .. 'route:' .. route, cmsgpack.pack(L.routes[route])
     if now then
