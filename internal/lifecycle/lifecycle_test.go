@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -187,10 +188,11 @@ func TestRunStopsAtTheEndOfItsContextOrAFailure(t *testing.T) {
 func TestEveryLooksAtOnceAndAgainUntilItIsStopped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		looks, ended := 0, false
+		var looks atomic.Int64
+		ended := false
 		var g Group
 		g.Add(Every("a", time.Minute, func(ctx context.Context) {
-			if looks++; looks == 3 { // it is under way when it is to stop
+			if looks.Add(1) == 3 { // it is under way when it is to stop
 				<-ctx.Done()
 				ended = true
 			}
@@ -198,15 +200,15 @@ func TestEveryLooksAtOnceAndAgainUntilItIsStopped(t *testing.T) {
 		if err := g.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		for want := 1; want <= 3; want++ {
+		for want := int64(1); want <= 3; want++ {
 			synctest.Wait()
-			if looks != want {
-				t.Fatalf("%d looks, want %d", looks, want)
+			if got := looks.Load(); got != want {
+				t.Fatalf("%d looks, want %d", got, want)
 			}
 			<-time.After(time.Minute)
 		}
-		if err := g.Stop(t.Context()); err != nil || !ended || looks != 3 {
-			t.Errorf("%v after %d looks, of which the last ended: %v", err, looks, ended)
+		if err := g.Stop(t.Context()); err != nil || !ended || looks.Load() != 3 {
+			t.Errorf("%v after %d looks, of which the last ended: %v", err, looks.Load(), ended)
 		}
 	})
 }
