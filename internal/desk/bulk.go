@@ -182,7 +182,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 			}
 		},
 	}
-	if b.granted != nil { // a payload that was replaced before was seen by who approved it
+	if b.granted != nil { // the approver saw each payload that was replaced before the request
 		c.Agreed = b.granted.Asked
 	}
 	if b.Options.Priority != "" {
