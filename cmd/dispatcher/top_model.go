@@ -142,7 +142,7 @@ func (m topModel) key(key string) (tea.Model, tea.Cmd) {
 	if m.ask != "" {
 		return m.answered(key)
 	}
-	if len(m.rows) == 0 || m.acting {
+	if len(m.rows) == 0 {
 		return m, nil
 	}
 	m.said = ""
@@ -156,11 +156,21 @@ func (m topModel) key(key string) (tea.Model, tea.Cmd) {
 	case "esc":
 		m.detail = false
 	case "p":
-		m.ask, m.asked = topPause, m.rows[m.selected].Gateway
+		return m.open(topPause), nil
 	case "r":
-		m.ask, m.asked = topResume, m.rows[m.selected].Gateway
+		return m.open(topResume), nil
 	}
 	return m, nil
+}
+
+// open asks whether to do what to the selected gateway. One act runs at a time: it does not ask before the last one is done.
+func (m topModel) open(what topAct) topModel {
+	if m.acting {
+		m.said = "the last pause or resume is still in progress"
+		return m
+	}
+	m.ask, m.asked = what, m.rows[m.selected].Gateway
+	return m
 }
 
 // leave ends the screen. A confirmed act is finished first, unless the key is pressed twice.

@@ -270,6 +270,29 @@ func TestTopAsksBeforeItActs(t *testing.T) {
 	}
 }
 
+// An act may take long. Until it is done the screen can be moved around in, but no other act begins.
+func TestTopMovesWhileItActs(t *testing.T) {
+	t.Parallel()
+	src := &recorder{rows: []topRow{row("one"), row("two")}}
+	s := newScreen(t, src)
+	s.look()
+	s.press("p", "y")
+	act := s.next
+	s.press("down", "r")
+	s.wants("still in progress")
+	s.press("y", "enter")
+	if s.m.selected != 1 || !s.m.detail || s.m.ask != "" || s.next != nil {
+		t.Errorf("%+v", s.m)
+	}
+	s.send(act())
+	s.wants("one paused")
+	s.press("r", "y")
+	s.send(s.next())
+	if want := []string{"pause one", "resume two"}; !slices.Equal(src.did, want) {
+		t.Errorf("did %v, want %v", src.did, want)
+	}
+}
+
 func TestTopDoesWhatWasAnsweredBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	src := &recorder{rows: []topRow{row("one")}, err: errors.New("no room")}

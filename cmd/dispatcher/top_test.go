@@ -147,6 +147,7 @@ func TestTopInATerminal(t *testing.T) {
 	if r.paused(r.two) {
 		t.Error("the other gateway is paused too")
 	}
+	x.shows(r.one + " paused") // the act is over: the next one may be asked for
 	x.shows("paused: by ")
 	if !colour.MatchString(x.text()) {
 		t.Errorf("a pause has no colour: %q", x.text())
