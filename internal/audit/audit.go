@@ -245,7 +245,7 @@ func (g *Gateway) stands(ctx context.Context, f Finding) (bool, error) {
 // sum compares the totals with each other, all read at one moment.
 func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
 	for range sumTries {
-		if a.report.Standing, err = a.g.books.Look(ctx); err != nil {
+		if a.report.Standing, err = patiently(ctx, a.g.books.Look); err != nil {
 			return err
 		}
 		missing := a.report.Missing()

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -327,5 +328,44 @@ func TestALongQueueIsAuditedInParts(t *testing.T) {
 	want(t, "faults", a.Faults.Total, 2)
 	if once := 1050/200 + 1; looks < once || looks > 4*once { // some times more, as the sum is wrong
 		t.Errorf("the tasks were looked at in %d scripts, want %d for each time", looks, once)
+	}
+}
+
+// One answer that does not come must not end an audit of hours: what is read is read again, from where it was.
+func TestAnAuditReadsAgainWhatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 2000)
+	b.accept("park", numbered(1, 1050)...)
+	b.accept("park", numbered(1051, 1060)...)
+	b.c.LRem(b.ctx, b.keys.Pending(), 0, "j77~1")
+	b.now++
+	client, lost := testkit.Client(t), map[string]int{}
+	reads := []string{"tasks", "records", "scan", "zscan", "lrange"}
+	client.(*redis.Client).AddHook(testkit.Around(func(cmds []redis.Cmder, send func() error) error {
+		err, args := send(), cmds[0].Args()
+		what := cmds[0].Name()
+		switch last := fmt.Sprint(args[len(args)-1]); {
+		case what != "evalsha":
+		case args[4] == "LRANGE":
+			what = "tasks"
+		case strings.HasPrefix(last, "j"):
+			what = "records"
+		}
+		if !slices.Contains(reads, what) || lost[what] > 1 {
+			return err
+		}
+		lost[what]++
+		cmds[0].SetErr(os.ErrDeadlineExceeded)
+		return os.ErrDeadlineExceeded
+	}))
+	b.on(client)
+	a, err := b.g.Audit(b.ctx, audit.Params{Most: 10, Indexed: 500, Patience: -1})
+	b.must(err)
+	want(t, "records", a.Records, 1060)
+	want(t, "faults", said(a.Faults.List), "accepted: 1060, found: 1059\nj77: queued, but no task of it is in the queue or with a worker")
+	for _, what := range reads {
+		if lost[what] != 2 {
+			t.Errorf("%d answers to %s were lost: %v", lost[what], what, lost)
+		}
 	}
 }

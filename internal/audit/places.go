@@ -60,7 +60,7 @@ type whereabouts struct {
 func (g *Gateway) places(ctx context.Context, ids []string, deep bool) ([]whereabouts, error) {
 	k := g.keys
 	keys := append([]string{k.Pending(), k.Active(), k.Scheduled(), k.Retrying(), k.Open(), k.Retries(), k.Replays(), k.Due(), k.Asking()}, g.keys.AllParked()...)
-	first, err := redisdb.FirstLines(ctx, g.c, k)
+	first, err := patiently(ctx, func(ctx context.Context) ([]string, error) { return redisdb.FirstLines(ctx, g.c, k) })
 	if err != nil {
 		return nil, fmt.Errorf("audit gateway %s: its classes: %w", g.name, err)
 	}
@@ -72,7 +72,9 @@ func (g *Gateway) places(ctx context.Context, ids []string, deep bool) ([]wherea
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	reply, err := recordsScript.Run(ctx, g.c, keys, args...).StringSlice()
+	reply, err := patiently(ctx, func(ctx context.Context) ([]string, error) {
+		return recordsScript.Run(ctx, g.c, keys, args...).StringSlice()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("audit gateway %s: its records: %w", g.name, err)
 	}
@@ -103,7 +105,9 @@ func (g *Gateway) ghosts(ctx context.Context, key string, ids []string) ([]strin
 	for _, id := range ids {
 		args = append(args, id)
 	}
-	lost, err := membersScript.Run(ctx, g.c, []string{key}, args...).StringSlice()
+	lost, err := patiently(ctx, func(ctx context.Context) ([]string, error) {
+		return membersScript.Run(ctx, g.c, []string{key}, args...).StringSlice()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("audit gateway %s: its sets: %w", g.name, err)
 	}
@@ -114,8 +118,9 @@ func (g *Gateway) ghosts(ctx context.Context, key string, ids []string) ([]strin
 func (s *survey) tasks(ctx context.Context, p place, tell func(task string, what Wrong) error) error {
 	k := s.g.keys
 	for at := 0; ; at += taskStep {
-		found, err := tasksScript.Run(ctx, s.g.c, []string{p.key}, p.read, at, at+taskStep-1, k.JobPrefix(), k.TaskPrefix(),
-			redisdb.Flag(p.name == activePlace)).StringSlice()
+		found, err := patiently(ctx, func(ctx context.Context) ([]string, error) {
+			return tasksScript.Run(ctx, s.g.c, []string{p.key}, p.read, at, at+taskStep-1, k.JobPrefix(), k.TaskPrefix(), redisdb.Flag(p.name == activePlace)).StringSlice()
+		})
 		if err != nil {
 			return s.failed("its tasks", err)
 		}
@@ -173,7 +178,11 @@ func (s *survey) aside(task string, what Wrong, where string) error {
 // members calls tell with the members of a set, some at a time.
 func (g *Gateway) members(ctx context.Context, set string, tell func(ids []string) error) error {
 	for cursor := uint64(0); ; {
-		pairs, next, err := g.c.ZScan(ctx, set, cursor, "", taskStep).Result()
+		var next uint64
+		pairs, err := patiently(ctx, func(ctx context.Context) (some []string, err error) {
+			some, next, err = g.c.ZScan(ctx, set, cursor, "", taskStep).Result()
+			return some, err
+		})
 		if err != nil {
 			return fmt.Errorf("audit gateway %s: its set %s: %w", g.name, set, err)
 		}

@@ -20,6 +20,8 @@ const (
 	// nameStep is how many entries of a list are read at once if they are only noted. Each read makes Redis walk
 	// the list from its nearer end.
 	nameStep = 10_000
+	// awayMost is how long a read is repeated while Redis does not answer.
+	awayMost = 30 * time.Second
 )
 
 // survey reads everything that a gateway has in Redis, while others use it, in bounded memory, and reports what
@@ -51,7 +53,7 @@ type steps struct {
 }
 
 func (s *survey) run(ctx context.Context) error {
-	look, err := s.g.books.Look(ctx)
+	look, err := patiently(ctx, s.g.books.Look)
 	if err != nil {
 		return err
 	}
@@ -69,6 +71,16 @@ func (s *survey) run(ctx context.Context) error {
 		return err
 	}
 	return s.asynq(ctx)
+}
+
+// patiently reads again for awayMost while Redis is away, since one reply that is late must not end an audit of hours.
+// The read must be repeatable, as all reads and repairs here are.
+func patiently[T any](ctx context.Context, read func(context.Context) (T, error)) (got T, err error) {
+	err = redisdb.Patiently(ctx, awayMost, func(ctx context.Context) (err error) {
+		got, err = read(ctx)
+		return err
+	})
+	return got, err
 }
 
 // step is called after each read.
@@ -119,7 +131,9 @@ func (s *survey) noted(ctx context.Context, x *index) error {
 // names passes the entries of a list to tell, nameStep at a time.
 func (s *steps) names(ctx context.Context, c redis.UniversalClient, list string, tell func(some []string)) error {
 	for from := int64(0); ; from += nameStep {
-		some, err := c.LRange(ctx, list, from, from+nameStep-1).Result()
+		some, err := patiently(ctx, func(ctx context.Context) ([]string, error) {
+			return c.LRange(ctx, list, from, from+nameStep-1).Result()
+		})
 		if err != nil {
 			return err
 		}
@@ -179,8 +193,14 @@ func (s *survey) scan(ctx context.Context, tell func(ids []string) error) error 
 		return s.failed("its records", err)
 	}
 	for cursor := uint64(0); ; {
-		var keys []string
-		if keys, cursor, err = node.Scan(ctx, cursor, prefix+"*", scanStep).Result(); err != nil {
+		keys, err := patiently(ctx, func(ctx context.Context) (some []string, err error) {
+			some, next, err := node.Scan(ctx, cursor, prefix+"*", scanStep).Result()
+			if err == nil {
+				cursor = next
+			}
+			return some, err
+		})
+		if err != nil {
 			return s.failed("its records", err)
 		}
 		for i := range keys {
