@@ -20,6 +20,8 @@ type together struct {
 	flying  int       // round trips in flight
 	latest  time.Time // when the last of them began
 	waiting []*asked
+	look    *time.Timer // runs late; nil before the first script has waited
+	looking bool        // it is set
 }
 
 const (
@@ -40,6 +42,7 @@ type asked struct {
 	gateway string
 	ends    bool          // the others must be of the same gateway
 	few     []redis.Cmder // commands instead of a script
+	begun   time.Time     // when its round trip began, if it is the first of it
 	// turn receives the runs to send in this one's round trip, itself first, or none if another's round trip has
 	// brought the reply.
 	turn chan []*asked
@@ -89,9 +92,41 @@ func (t *together) run(a *asked) *redis.Cmd {
 	}
 	a.turn = make(chan []*asked, 1)
 	t.waiting = append(t.waiting, a)
+	t.watch()
 	t.mu.Unlock()
 	t.await(a)
 	return a.cmd
+}
+
+// watch has late look after the waiting scripts. The caller holds the lock.
+func (t *together) watch() {
+	switch {
+	case t.looking:
+		return
+	case t.look == nil:
+		t.look = time.AfterFunc(patience, t.late)
+	default:
+		t.look.Reset(patience)
+	}
+	t.looking = true
+}
+
+// late starts a round trip for scripts that wait while those in flight stall and nothing else is asked.
+func (t *together) late() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looking = false
+	if len(t.waiting) == 0 {
+		return
+	}
+	if now := time.Now(); t.flying < mostFlying && now.Sub(t.latest) > patience {
+		t.flying++
+		all := t.some(mostTogether, now)
+		all[0].turn <- all
+	}
+	if len(t.waiting) > 0 {
+		t.watch()
+	}
 }
 
 // await waits for a script's turn and its reply. While Redis stalls there may be thousands before it.
@@ -110,7 +145,7 @@ func (t *together) await(a *asked) {
 		}
 	}
 	if len(all) > 0 {
-		t.send(all, time.Now())
+		t.send(all, a.begun)
 	}
 }
 
@@ -182,6 +217,9 @@ func (t *together) some(most int, now time.Time) []*asked {
 	n := min(len(t.waiting), most)
 	some := t.waiting[:n:n]
 	t.waiting, t.latest = t.waiting[n:], now
+	if n > 0 {
+		some[0].begun = now
+	}
 	return some
 }
 

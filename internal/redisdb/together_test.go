@@ -221,6 +221,40 @@ func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
 	all.Wait()
 }
 
+// That holds for a script that is asked for just after the other round trip has ended, if nothing else is asked.
+func TestAStalledConnectionHoldsUpNoLastOne(t *testing.T) {
+	t.Parallel()
+	db, c, _ := openTogether(t, redisdb.Options{})
+	if err := echo.Run(t.Context(), c, []string{"k"}, 0, "").Err(); err != nil {
+		t.Fatal(err)
+	}
+	h := &stalling{goes: make(chan struct{}), second: make(chan struct{})}
+	db.Client.AddHook(testkit.Hook{Alone: h.see})
+	var stalled sync.WaitGroup
+	stalled.Go(func() { _ = echo.Run(context.Background(), c, []string{"k"}, 1, "").Err() })
+	testkit.Eventually(t, time.Second, "the first under way", func() bool { return h.n.Load() == 1 })
+	for round := range 20 {
+		both := make(chan error)
+		go func() {
+			for range 2 { // the second begins within 5 ms of the first, and finds nothing to share with
+				both <- echo.Run(context.Background(), c, []string{"k"}, 2, "").Err()
+			}
+		}()
+		for range 2 {
+			select {
+			case err := <-both:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("round %d waits for the one that stalls", round)
+			}
+		}
+	}
+	close(h.goes)
+	stalled.Wait()
+}
+
 // What replicas are waited for goes one by one: a pipeline would not wait.
 func TestWhoWaitsForReplicasGoesAlone(t *testing.T) {
 	t.Parallel()
