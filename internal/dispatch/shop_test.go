@@ -99,14 +99,11 @@ var errDead = errors.New("this process has died")
 // hire starts one more process.
 func (s *shop) hire() *clerk {
 	s.t.Helper()
-	c := &clerk{s: s}
-	var err error
-	// Nobody may wait for a connection: the driver's timers for that are shared with other bubbles.
-	c.db, err = redisdb.Open(s.t.Context(), testkit.Redis(s.t), redisdb.Options{PoolSize: 4096})
-	s.must(err)
+	c := &clerk{s: s, db: unhurried(s.t, testkit.Redis(s.t))}
 	c.db.Client.AddHook(c)
 	c.db.Client.AddHook(s.v)
 	c.db.Client = listening{c.db.Client, s.v}
+	var err error
 	c.d, err = New(Params{DB: c.db, Gateways: []config.Gateway{s.g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Patience: patience})
 	s.must(err)
 	c.call(c.d.units()[0])

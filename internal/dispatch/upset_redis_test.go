@@ -27,6 +27,7 @@ import (
 type upsetRedis struct {
 	t       testing.TB
 	gateway string
+	url     string                // of a database of its own: what is saved and deleted is found among its keys alone
 	plain   redis.UniversalClient // of the server as it is
 	mutant  mutant
 	spread  func(channel string) // hands over what was published
@@ -58,7 +59,8 @@ func (c clockRun) at(now time.Time) int64 {
 // newUpsetRedis must be called inside the bubble, and testkit.Redis before it.
 func newUpsetRedis(t testing.TB, gateway string, m mutant) *upsetRedis {
 	now := time.Now()
-	r := &upsetRedis{t: t, gateway: gateway, plain: testkit.Client(t), mutant: m, scripts: map[string]script{}, hits: map[int]bool{},
+	url, _ := testkit.Database(t)
+	r := &upsetRedis{t: t, gateway: gateway, url: url, plain: unhurried(t, url).Client, mutant: m, scripts: map[string]script{}, hits: map[int]bool{},
 		loaded: map[string]bool{}, clock: clockRun{now, now.UnixMicro(), 1}, upSince: now.Add(-10_000 * time.Second), runs: 1, aof: true,
 		saved: map[string][]string{}}
 	t.Cleanup(r.empty)
@@ -310,11 +312,7 @@ type wire struct {
 // wire opens a process's way to Redis.
 func (r *upsetRedis) wire(far time.Duration, seed uint64) *wire {
 	w := &wire{r: r, far: far, gone: make(chan struct{}), seed: seed}
-	var err error
-	// Nobody may wait for a connection: the driver's timers for that are shared with other bubbles.
-	w.db, err = redisdb.Open(context.Background(), testkit.Redis(r.t), redisdb.Options{PoolSize: 4096})
-	r.must(err)
-	r.t.Cleanup(func() { _ = w.db.Close() })
+	w.db = unhurried(r.t, r.url)
 	w.db.Client.AddHook(w)
 	return w
 }

@@ -65,16 +65,31 @@ type edit struct{ old, new string }
 // newVirtual must be called inside the bubble, and testkit.Redis before it.
 func newVirtual(t testing.TB, gateway string, m mutant) *virtual {
 	t.Helper()
-	v := &virtual{t: t, gateway: gateway, mutant: m, plain: testkit.Client(t), scripts: map[string]script{}, hits: map[int]bool{}}
-	var err error
-	// Nobody may wait for a connection: the driver's timers for that are shared with other bubbles.
-	if v.db, err = redisdb.Open(t.Context(), testkit.Redis(t), redisdb.Options{PoolSize: 4096}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = v.db.Close() })
+	v := &virtual{t: t, gateway: gateway, mutant: m, plain: unhurried(t, testkit.Redis(t)).Client, scripts: map[string]script{}, hits: map[int]bool{}, db: unhurried(t, testkit.Redis(t))}
 	v.db.Client.AddHook(v)
 	v.db.Client = listening{v.db.Client, v}
 	return v
+}
+
+// unhurried opens the Redis at url for a bubble. Connections are real, and so are the times after which they give up: these must be so long that a busy machine does
+// not come to them, while the bubble's clock stands.
+func unhurried(t testing.TB, url string) *redisdb.DB {
+	t.Helper()
+	// Nobody may wait for a connection: the driver's timers for that are shared with other bubbles.
+	db, err := redisdb.Open(t.Context(), url, redisdb.Options{PoolSize: 4096, DialTimeout: time.Hour, ReadTimeout: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// untimed is a context without the deadline of another one, which would be a real one too. What was broken off stays so.
+func untimed(ctx context.Context) context.Context {
+	if ctx.Err() != nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // unmade returns the edits for which no script had the text.
@@ -153,6 +168,8 @@ func (v *virtual) instead(ctx context.Context, cmd redis.Cmder) (redis.Cmder, sc
 	case "script":
 		_, err = v.learn(ctx, args[2].(string))
 		return redis.NewCmd(ctx, "ping"), s, err
+	case "time":
+		return redis.NewCmd(ctx, "ping"), s, nil
 	default:
 		return cmd, s, nil
 	}
@@ -169,6 +186,7 @@ func (v *virtual) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook sends the script that stands for the one that is asked for.
 func (v *virtual) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
+		ctx = untimed(ctx)
 		sent, s, err := v.instead(ctx, cmd)
 		if err != nil {
 			cmd.SetErr(err)
@@ -184,6 +202,7 @@ func (v *virtual) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook does the same for each command of a pipeline. If one of the scripts is not known, none runs.
 func (v *virtual) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
+		ctx = untimed(ctx)
 		sent, news := make([]redis.Cmder, len(cmds)), false
 		for i, cmd := range cmds {
 			var s script
@@ -216,6 +235,8 @@ func answer(cmd, sent redis.Cmder) {
 		to.SetVal(from.Val())
 	case *redis.StringCmd: // a script was loaded
 		to.SetVal(hash(to.Args()[2].(string)))
+	case *redis.TimeCmd:
+		to.SetVal(time.Now())
 	}
 	cmd.SetErr(sent.Err())
 }
