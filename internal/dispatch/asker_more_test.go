@@ -260,38 +260,39 @@ func TestALookupIsTakenOutOfTheFile(t *testing.T) {
 // unaskedLong is longer than anybody waits for another process that asks.
 const unaskedLong = 2 * time.Minute
 
-// Two processes keep look-ups together to their share while jobs wait, and to their own limit afterwards.
+// Two processes together keep look-ups to their share while jobs wait, and to their own limit afterwards.
 func TestTwoProcessesKeepTheLimitsOfLookUps(t *testing.T) {
 	t.Parallel()
 	const lost, each, share, own = 300, 4, 20, 60
 	c := newCashier()
-	r := before(t, c, strings.Replace(asked, "lookup:", fmt.Sprintf("admission: {limits: [100000/s], burst: 100000}\nlookup:\n  share: 10%%\n  limits: [%d/s]", own), 1))
-	var ids []string
-	for i := range lost * each {
-		ids = append(ids, fmt.Sprint(map[bool]string{true: "lost-", false: "well-"}[i%each == 0], i))
-	}
-	r.take(ids...)
-	r.serve()
-	r.serve()
-	r.until("done", func(s record.Standing) bool { return s.Done == int64(len(ids)) })
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	waiting, after := 0, 0
-	for i, from := range c.looks {
-		n := 0
-		for ; i+n < len(c.looks) && c.looks[i+n].Before(from.Add(time.Second)); n++ {
+	settings := strings.Replace(asked, "lookup:", fmt.Sprintf("admission: {limits: [100000/s], burst: 100000}\nlookup:\n  share: 10%%\n  limits: [%d/s]", own), 1)
+	beforeVirtually(t, c, settings, func(t *testing.T, r *rig) {
+		var ids []string
+		for i := range lost * each {
+			ids = append(ids, fmt.Sprint(map[bool]string{true: "lost-", false: "well-"}[i%each == 0], i))
 		}
-		if from.Add(time.Second).Before(c.last) {
-			waiting = max(waiting, n)
+		r.take(ids...)
+		r.serve()
+		r.serve()
+		r.until("done", func(s record.Standing) bool { return s.Done == int64(len(ids)) })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		waiting, after := 0, 0
+		for i, from := range c.looks {
+			n := 0
+			for ; i+n < len(c.looks) && c.looks[i+n].Before(from.Add(time.Second)); n++ {
+			}
+			if from.Add(time.Second).Before(c.last) {
+				waiting = max(waiting, n)
+			}
+			after = max(after, n)
 		}
-		after = max(after, n)
-	}
-	const late = 4 // some are a little late, and the next ones are not
-	t.Logf("at most %d look-ups in a second while jobs wait, and %d in any", waiting, after)
-	if waiting > share+late || waiting < share/2 || after > own+late || after <= share+late {
-		t.Errorf("at most %d look-ups in a second while jobs wait, want %d; and %d in any, want %d", waiting, share, after, own)
-	}
-	if len(c.looks) != lost {
-		t.Errorf("%d look-ups of %d jobs", len(c.looks), lost)
-	}
+		t.Logf("at most %d look-ups in a second while jobs wait, and %d in any", waiting, after)
+		if waiting > share || waiting < share/2 || after > own || after <= share {
+			t.Errorf("at most %d look-ups in a second while jobs wait, want %d; and %d in any, want %d", waiting, share, after, own)
+		}
+		if len(c.looks) != lost {
+			t.Errorf("%d look-ups of %d jobs", len(c.looks), lost)
+		}
+	})
 }

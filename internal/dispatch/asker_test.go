@@ -113,6 +113,12 @@ func before(t *testing.T, c *cashier, settings string) *rig {
 	return r
 }
 
+// beforeVirtually is before in virtual time.
+func beforeVirtually(t *testing.T, c *cashier, settings string, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	virtually(t, c, `{url: "URL", timeout: 5s, idempotency_header: ""}`, settings, test)
+}
+
 // take takes in jobs whose payload names them.
 func (r *rig) take(ids ...string) {
 	r.t.Helper()
@@ -152,22 +158,23 @@ func (r *rig) find(id string) job.Record {
 func TestALookUpEndsAHold(t *testing.T) {
 	t.Parallel()
 	c := newCashier()
-	r := before(t, c, asked)
-	r.take("lost-1")
-	d := r.serve()
-	r.until("pending", func(s record.Standing) bool { return s.Pending == 1 })
-	u := d.units()[0]
-	out, err := u.pacer.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: 300 * time.Millisecond, Job: "x", Why: "HTTP 429", Written: true})
-	if err != nil || !out.Opened {
-		t.Fatalf("held: %+v, %v", out, err)
-	}
-	r.until("done", func(s record.Standing) bool { return s.Done == 1 })
-	c.mu.Lock()
-	early := c.looks[0].Before(out.At.Add(300 * time.Millisecond))
-	c.mu.Unlock()
-	if well, err := u.well(t.Context()); early || !well || err != nil {
-		t.Errorf("asked while held: %t; the gateway is well: %t, %v", early, well, err)
-	}
+	beforeVirtually(t, c, asked, func(t *testing.T, r *rig) {
+		r.take("lost-1")
+		d := r.serve()
+		r.until("pending", func(s record.Standing) bool { return s.Pending == 1 })
+		u := d.units()[0]
+		out, err := u.pacer.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: 300 * time.Millisecond, Job: "x", Why: "HTTP 429", Written: true})
+		if err != nil || !out.Opened {
+			t.Fatalf("held: %+v, %v", out, err)
+		}
+		r.until("done", func(s record.Standing) bool { return s.Done == 1 })
+		c.mu.Lock()
+		early := c.looks[0].Before(out.At.Add(300 * time.Millisecond))
+		c.mu.Unlock()
+		if well, err := u.well(t.Context()); early || !well || err != nil {
+			t.Errorf("asked while held: %t; the gateway is well: %t, %v", early, well, err)
+		}
+	})
 }
 
 // A 429 of a look-up holds the gateway, and only look-ups where they have limits of their own. Neither uses the schedule up.
@@ -189,24 +196,19 @@ func TestALookUpIsToldToWait(t *testing.T) {
 				w.WriteHeader(map[bool]int{true: 429, false: 500}[told == 1])
 				return true
 			}
-			r := before(t, c, strings.Replace(asked, "lookup:", "lookup:"+own, 1))
-			r.take("lost-1")
-			u := r.serve().units()[0]
-			r.until("told", func(record.Standing) bool { c.mu.Lock(); defer c.mu.Unlock(); return told > 0 })
-			held := false
-			for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end) && !held; await(t.Context(), 20*time.Millisecond) {
+			beforeVirtually(t, c, strings.Replace(asked, "lookup:", "lookup:"+own, 1), func(t *testing.T, r *rig) {
+				r.take("lost-1")
+				u := r.serve().units()[0]
+				r.until("told", func(record.Standing) bool { c.mu.Lock(); defer c.mu.Unlock(); return told > 0 })
+				<-time.After(100 * time.Millisecond)
 				h, err := Hold(t.Context(), r.db.Client, u.now().cfg)
-				if err != nil {
-					t.Fatal(err)
+				if held := !h.HeldUntil.IsZero(); err != nil || held != (own == "") {
+					t.Errorf("the gateway is held: %t, %v", held, err)
 				}
-				held = !h.HeldUntil.IsZero()
-			}
-			if held != (own == "") {
-				t.Errorf("the gateway is held: %t", held)
-			}
-			if rec := r.find("lost-1"); rec.State != job.Pending || rec.Looks != 0 || !strings.Contains(rec.LastSeen, "429") {
-				t.Errorf("it is %s after %d look-ups that count, and saw %q", rec.State, rec.Looks, rec.LastSeen)
-			}
+				if rec := r.find("lost-1"); rec.State != job.Pending || rec.Looks != 0 || !strings.Contains(rec.LastSeen, "429") {
+					t.Errorf("it is %s after %d look-ups that count, and saw %q", rec.State, rec.Looks, rec.LastSeen)
+				}
+			})
 		})
 	}
 }

@@ -58,71 +58,73 @@ const half = "leak: {limits: [200/s]}\nadmission: {limits: [200/s], burst: 300}"
 // A file sent by mistake is cancelled while its jobs are being called; another one goes on, and a replay brings the first one back.
 func TestABatchIsCancelledInMidRunAndReplayed(t *testing.T) {
 	t.Parallel()
-	r := setup(t, half)
-	r.putBatch("mistake", 400)
-	r.putBatch("good", 20)
-	r.serve()
-	testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
-	g := r.cfg.Gateways[0]
-	books := Books(r.db.Client, g)
-	if err := books.CancelBatch(t.Context(), "mistake", "me", "wrong file", time.Minute, anything); err != nil {
-		t.Fatal(err)
-	}
-	b := r.batch("mistake")
-	done, cancelled := b.Places[at(job.Done, "")].Jobs, b.Places[at(job.Parked, job.Cancelled)].Jobs
-	if done+cancelled != 400 || cancelled == 0 {
-		t.Errorf("%d are done and %d cancelled, of 400: %v", done, cancelled, b.Places)
-	}
-	testkit.Eventually(t, 10*time.Second, "the good batch", func() bool { return r.batch("good").Places[at(job.Done, "")].Jobs == 20 })
-	if n := r.batch("mistake").Places[at(job.Done, "")].Jobs; n != done {
-		t.Errorf("%d jobs of the cancelled batch were called, and then %d", done, n)
-	}
-	r.inOrder()
+	plainly(t, half, func(t *testing.T, r *rig) {
+		r.putBatch("mistake", 400)
+		r.putBatch("good", 20)
+		r.serve()
+		testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
+		g := r.cfg.Gateways[0]
+		books := Books(r.db.Client, g)
+		if err := books.CancelBatch(t.Context(), "mistake", "me", "wrong file", time.Minute, anything); err != nil {
+			t.Fatal(err)
+		}
+		b := r.batch("mistake")
+		done, cancelled := b.Places[at(job.Done, "")].Jobs, b.Places[at(job.Parked, job.Cancelled)].Jobs
+		if done+cancelled != 400 || cancelled == 0 {
+			t.Errorf("%d are done and %d cancelled, of 400: %v", done, cancelled, b.Places)
+		}
+		testkit.Eventually(t, 10*time.Second, "the good batch", func() bool { return r.batch("good").Places[at(job.Done, "")].Jobs == 20 })
+		if n := r.batch("mistake").Places[at(job.Done, "")].Jobs; n != done {
+			t.Errorf("%d jobs of the cancelled batch were called, and then %d", done, n)
+		}
+		r.inOrder()
 
-	store := deadletter.New(r.db.Client, g.Name)
-	replay := deadletter.Clearing{Store: store, Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Cancelled}, Batch: "mistake"}}
-	if _, err := replay.Replay(t.Context(), books, deadletter.Rules{Keys: true, KeyLifetime: time.Hour, Now: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, 20*time.Second, "all of it", func() bool { return r.batch("mistake").Places[at(job.Done, "")].Jobs == 400 })
-	if r.count() != 420 {
-		t.Errorf("%d calls for 420 jobs", r.count())
-	}
-	r.inOrder()
+		store := deadletter.New(r.db.Client, g.Name)
+		replay := deadletter.Clearing{Store: store, Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Cancelled}, Batch: "mistake"}}
+		if _, err := replay.Replay(t.Context(), books, deadletter.Rules{Keys: true, KeyLifetime: time.Hour, Now: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, 20*time.Second, "all of it", func() bool { return r.batch("mistake").Places[at(job.Done, "")].Jobs == 400 })
+		if r.count() != 420 {
+			t.Errorf("%d calls for 420 jobs", r.count())
+		}
+		r.inOrder()
+	})
 }
 
 // A paused batch lets another one pass, takes newcomers in, and goes on by itself when it is resumed.
 func TestABatchIsPausedInMidRun(t *testing.T) {
 	t.Parallel()
-	r := setup(t, half)
-	r.putBatch("slow", 400)
-	r.serve()
-	testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
-	books := Books(r.db.Client, r.cfg.Gateways[0])
-	if err := books.PauseBatch(t.Context(), "slow", "me", "bank closed", anything); err != nil {
-		t.Fatal(err)
-	}
-	r.putBatch("slow", 450) // 50 new ones
-	r.putBatch("quick", 20)
-	testkit.Eventually(t, 10*time.Second, "the other batch", func() bool { return r.batch("quick").Places[at(job.Done, "")].Jobs == 20 })
-	var done int64
-	testkit.Eventually(t, 10*time.Second, "the calls under way to end", func() bool {
-		b := r.batch("slow")
-		done = b.Places[at(job.Done, "")].Jobs
-		return done+b.Places[at(job.Parked, job.Paused)].Jobs == 450
+	plainly(t, half, func(t *testing.T, r *rig) {
+		r.putBatch("slow", 400)
+		r.serve()
+		testkit.Eventually(t, 10*time.Second, "calls", func() bool { return r.count() > 10 })
+		books := Books(r.db.Client, r.cfg.Gateways[0])
+		if err := books.PauseBatch(t.Context(), "slow", "me", "bank closed", anything); err != nil {
+			t.Fatal(err)
+		}
+		r.putBatch("slow", 450) // 50 new ones
+		r.putBatch("quick", 20)
+		testkit.Eventually(t, 10*time.Second, "the other batch", func() bool { return r.batch("quick").Places[at(job.Done, "")].Jobs == 20 })
+		var done int64
+		testkit.Eventually(t, 10*time.Second, "the calls under way to end", func() bool {
+			b := r.batch("slow")
+			done = b.Places[at(job.Done, "")].Jobs
+			return done+b.Places[at(job.Parked, job.Paused)].Jobs == 450
+		})
+		if done > 390 {
+			t.Errorf("%d of 450 are done: the pause came to nothing", done)
+		}
+		r.inOrder()
+		if err := books.ResumeBatch(t.Context(), "slow", anything); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, 20*time.Second, "all of it", func() bool { return r.batch("slow").Places[at(job.Done, "")].Jobs == 450 })
+		if r.count() != 470 {
+			t.Errorf("%d calls for 470 jobs", r.count())
+		}
+		r.inOrder()
 	})
-	if done > 390 {
-		t.Errorf("%d of 450 are done: the pause came to nothing", done)
-	}
-	r.inOrder()
-	if err := books.ResumeBatch(t.Context(), "slow", anything); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, 20*time.Second, "all of it", func() bool { return r.batch("slow").Places[at(job.Done, "")].Jobs == 450 })
-	if r.count() != 470 {
-		t.Errorf("%d calls for 470 jobs", r.count())
-	}
-	r.inOrder()
 }
 
 // What has to come through admission first is through no sooner than admission lets it in, however fast the gateway is.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -107,11 +108,15 @@ type tools struct {
 	working *worker.Metrics
 	consume *queue.Consumers
 	pool    *gateway.Pool // of connections to gateways
+	dial    dialer        // opens those connections; nil: on the machine's network
 	access  *access.Metrics
 	made    *callsMade
 	log     *slog.Logger
 	traces  *tracing.Tracer
 }
+
+// dialer opens a connection, as net.Dialer does.
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	t := d.tools

@@ -71,72 +71,52 @@ func share(calls []stamp, from, till time.Time) float64 {
 	return float64(n) / (till.Sub(from).Seconds() * 100)
 }
 
-// untroubled is a gateway of 100/s with the same work that nothing holds: what it comes to on this machine now.
-func untroubled(t *testing.T) *moody {
-	t.Helper()
-	g := &moody{}
-	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, "leak: {limits: [100/s], jitter: 20ms}\nlanes: {key: lane}\n")
-	for i := range 20 {
-		r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 60)...)
-	}
-	r.serve()
-	r.serve()
-	return g
-}
-
-// keepsUp holds what a gateway's calls come to against the limit, or what another one comes to that nothing holds, on a machine that is too busy for that.
-func keepsUp(t *testing.T, g, other *moody, from, till time.Time) {
-	t.Helper()
-	got, its := share(g.seen(), from, till), share(other.seen(), from, till)
-	if got < min(0.95, 0.95*its) {
-		t.Errorf("the others had %.1f %% of the limit meanwhile; where nothing is held it is %.1f %%", 100*got, 100*its)
-	}
-	t.Logf("%.1f %%, and %.1f %% where nothing is held", 100*got, 100*its)
-}
-
-// One merchant of 20 is told to wait for minutes: he waits, his job spends no attempt, and the others have the whole limit meanwhile.
-func TestOneMerchantIsToldToWait(t *testing.T) { // alone: it measures what the limit gives
+// One of 20 merchants is told to wait for minutes. His jobs wait and spend no attempt, and the others have the whole limit meanwhile.
+func TestOneMerchantIsToldToWait(t *testing.T) {
+	t.Parallel()
 	g := &moody{answer: func(r *http.Request) (int, string) {
 		if r.Header.Get("X-Lane") == "m07" {
 			return http.StatusTooManyRequests, "300"
 		}
 		return http.StatusOK, ""
 	}}
-	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, heldAlone)
-	for i := range 20 {
-		r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 60)...)
-	}
-	other := untroubled(t)
-	r.serve()
-	r.serve()
-	var began time.Time
-	testkit.Eventually(t, 20*time.Second, "the answer 429", func() bool {
-		i := slices.IndexFunc(g.seen(), func(c stamp) bool { return c.lane == "m07" })
-		if i >= 0 {
-			began = g.seen()[i].at
+	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, heldAlone, func(t *testing.T, r *rig) {
+		for i := range 20 {
+			r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 60)...)
 		}
-		return i >= 0
+		r.serve()
+		r.serve()
+		var began time.Time
+		testkit.Eventually(t, 20*time.Second, "the answer 429", func() bool {
+			i := slices.IndexFunc(g.seen(), func(c stamp) bool { return c.lane == "m07" })
+			if i >= 0 {
+				began = g.seen()[i].at
+			}
+			return i >= 0
+		})
+		<-time.After(7 * time.Second)
+		calls := g.seen()
+		if got := share(calls, began.Add(time.Second), began.Add(7*time.Second)); got < 0.95 {
+			t.Errorf("the others had %.1f %% of the limit meanwhile", 100*got)
+		}
+		held := slices.DeleteFunc(slices.Clone(calls), func(c stamp) bool { return c.lane != "m07" })
+		if len(held) > 5 {
+			t.Errorf("the lane that was told to wait was called %d times", len(held))
+		}
+		if rec := r.found(held[0].key); rec.Spent != 0 {
+			t.Errorf("its job has spent %d attempts", rec.Spent)
+		}
+		for id, want := range map[string]string{"m07-0059": "the lane m07 is held until ", "m08-0059": "waiting for "} {
+			why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found(id))
+			if err != nil || !strings.Contains(why, want) || !strings.Contains(why, "429") && id[:3] == "m07" {
+				t.Errorf("why %s is not called: %s (%v), want %s", id, why, err, want)
+			}
+		}
+		if v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0]); err != nil || !v.Hold.HeldUntil.IsZero() || v.Hold.Probing {
+			t.Errorf("the gateway is held: %+v (%v)", v.Hold, err)
+		}
+		r.clean()
 	})
-	testkit.Eventually(t, 20*time.Second, "some seconds to pass", func() bool { return time.Since(began) > 7*time.Second })
-	calls := g.seen()
-	keepsUp(t, g, other, began.Add(time.Second), began.Add(7*time.Second))
-	held := slices.DeleteFunc(slices.Clone(calls), func(c stamp) bool { return c.lane != "m07" })
-	if len(held) > 5 {
-		t.Errorf("the lane that was told to wait was called %d times", len(held))
-	}
-	if rec := r.found(held[0].key); rec.Spent != 0 {
-		t.Errorf("its job has spent %d attempts", rec.Spent)
-	}
-	for id, want := range map[string]string{"m07-0059": "the lane m07 is held until ", "m08-0059": "waiting for "} {
-		why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found(id))
-		if err != nil || !strings.Contains(why, want) || !strings.Contains(why, "429") && id[:3] == "m07" {
-			t.Errorf("%s is not called since: %s (%v), want %s", id, why, err, want)
-		}
-	}
-	if v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0]); err != nil || !v.Hold.HeldUntil.IsZero() || v.Hold.Probing {
-		t.Errorf("the gateway is held: %+v (%v)", v.Hold, err)
-	}
-	r.clean()
 }
 
 // Merchants are told to wait for a second, again and again at first, then their calls succeed: all jobs are done, each called in the end, and none has spent an attempt.
@@ -165,19 +145,21 @@ func TestLanesGoOnAfterTheirHolds(t *testing.T) {
 	r.clean()
 }
 
-// A route is told to wait, another one has the whole limit meanwhile; so it is where one fails that has a circuit of its own. When it works again its jobs go on.
-func TestRoutesAreHeldByThemselves(t *testing.T) { // alone: it measures what the limit gives
+// A route is told to wait, and the other one has the whole limit meanwhile. It is the same where a route fails that has a circuit of its own. When the route
+// works again its jobs are called.
+func TestRoutesAreHeldByThemselves(t *testing.T) {
+	t.Parallel()
 	for name, one := range map[string]struct {
 		settings string
 		status   int
-		why      string
 	}{
 		"told to wait": {"answers: [{status: 429, then: hold, scope: route}]\nroutes:\n  charge: {request: {url: URL/charge}}\n  refund: {request: {url: URL/refund}}\n",
-			http.StatusTooManyRequests, "the route refund "},
+			http.StatusTooManyRequests},
 		"circuit": {"routes:\n  charge: {request: {url: URL/charge}}\n  refund: {request: {url: URL/refund}, circuit: own}\n",
-			http.StatusInternalServerError, "the route refund "},
+			http.StatusInternalServerError},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			var well atomic.Bool
 			g := &moody{answer: func(r *http.Request) (int, string) {
 				if r.URL.Path == "/refund" && !well.Load() {
@@ -185,72 +167,76 @@ func TestRoutesAreHeldByThemselves(t *testing.T) { // alone: it measures what th
 				}
 				return http.StatusOK, ""
 			}}
-			r := routed(t, g, `{url: URL/own, idempotency_prefix: "", idempotency_header: Idempotency-Key}`, "leak: {limits: [100/s], jitter: 20ms}\nlanes: {key: lane}\nretry: {first: 100ms, max: 1s}\n"+one.settings)
-			r.admit(laneJobs("a", "refund", "", 200)...)
-			r.admit(laneJobs("b", "charge", "", 800)...)
-			other := untroubled(t)
-			r.serve()
-			r.serve()
-			began := time.Now()
-			refunds := func() int { return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return c.path != "/refund" })) }
-			testkit.Eventually(t, 20*time.Second, "some seconds to pass", func() bool { return time.Since(began) > 7*time.Second })
-			keepsUp(t, g, other, began.Add(2*time.Second), began.Add(7*time.Second))
-			if n := refunds(); n > 60 {
-				t.Errorf("the route was called %d times", n)
-			}
-			why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found("refunda-0199"))
-			if err != nil || !strings.Contains(why, one.why) {
-				t.Errorf("a refund is not called since: %s (%v)", why, err)
-			}
-			if v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0]); err != nil || v.Hold.Circuit || !v.Hold.HeldUntil.IsZero() || v.Hold.Probing {
-				t.Errorf("the gateway is held: %+v (%v)", v.Hold, err)
-			}
-			well.Store(true)
-			from := refunds()
-			testkit.Eventually(t, 60*time.Second, "the route to work again", func() bool { return refunds() > from+20 })
-			testkit.Eventually(t, 60*time.Second, "all to be done", func() bool { return r.standing(0).Done == 1000 })
-			if n := r.standing(0).Parked[job.Exhausted]; n > 0 {
-				t.Errorf("%d jobs are exhausted", n)
-			}
-			r.clean()
+			settings := "leak: {limits: [100/s], jitter: 20ms}\nlanes: {key: lane}\nretry: {first: 100ms, max: 1s}\n" + one.settings
+			virtually(t, g, `{url: URL/own, idempotency_prefix: "", idempotency_header: Idempotency-Key}`, settings, func(t *testing.T, r *rig) {
+				r.admit(laneJobs("a", "refund", "", 200)...)
+				r.admit(laneJobs("b", "charge", "", 800)...)
+				r.serve()
+				r.serve()
+				began := time.Now()
+				refunds := func() int { return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return c.path != "/refund" })) }
+				<-time.After(7 * time.Second)
+				if got := share(g.seen(), began.Add(2*time.Second), began.Add(7*time.Second)); got < 0.95 {
+					t.Errorf("the other route had %.1f %% of the limit meanwhile", 100*got)
+				}
+				if n := refunds(); n > 60 {
+					t.Errorf("the route was called %d times", n)
+				}
+				why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found("refunda-0199"))
+				if err != nil || !strings.Contains(why, "the route refund ") {
+					t.Errorf("why a refund is not called: %s (%v)", why, err)
+				}
+				if v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0]); err != nil || v.Hold.Circuit || !v.Hold.HeldUntil.IsZero() || v.Hold.Probing {
+					t.Errorf("the gateway is held: %+v (%v)", v.Hold, err)
+				}
+				well.Store(true)
+				from := refunds()
+				testkit.Eventually(t, 60*time.Second, "the route to work again", func() bool { return refunds() > from+20 })
+				testkit.Eventually(t, 60*time.Second, "all to be done", func() bool { return r.standing(0).Done == 1000 })
+				if n := r.standing(0).Parked[job.Exhausted]; n > 0 {
+					t.Errorf("%d jobs are exhausted", n)
+				}
+				r.clean()
+			})
 		})
 	}
 }
 
-// No lane, and no route, ever has more calls under way than its cap, over two dispatchers; and calls go on as soon as others end.
+// No lane, and no route, ever has more calls in flight than its cap, over two dispatchers; and a call begins as soon as another one has ended.
 func TestCapsOfLanesAndRoutes(t *testing.T) {
 	t.Parallel()
 	g := &moody{lasts: 150 * time.Millisecond}
-	r := routed(t, g, `{url: URL/own, idempotency_prefix: ""}`, `leak: {limits: [200/s], jitter: 5ms}
+	virtually(t, g, `{url: URL/own, idempotency_prefix: ""}`, `leak: {limits: [200/s], jitter: 5ms}
 lanes: {key: lane, header: {X-Lane: "{lane}"}, max_in_flight: 1}
 routes: {refund: {request: {url: URL/refund}, max_in_flight: 3}}
-`)
-	for i := range 6 {
-		r.admit(laneJobs(fmt.Sprintf("m%d", i), "refund", "", 10)...)
-		r.admit(laneJobs(fmt.Sprintf("n%d", i), "", "", 20)...)
-	}
-	r.serve()
-	r.serve()
-	began := time.Now()
-	testkit.Eventually(t, 20*time.Second, "a job to wait for the call of its lane", func() bool {
-		why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found("n3-0019"))
-		return err == nil && strings.HasPrefix(why, "the cap on calls in flight of the lane n3 is reached (lanes.max_in_flight 1), behind ")
-	})
-	testkit.Eventually(t, 40*time.Second, "all to be done", func() bool { return r.standing(0).Done == 180 })
-	took := time.Since(began)
-	g.flying.Lock()
-	defer g.flying.Unlock()
-	for of, n := range g.most {
-		if strings.HasPrefix(of, "lane") && n > 1 || of == "route /refund" && n > 3 {
-			t.Errorf("%d calls of %s were under way at once", n, of)
+`, func(t *testing.T, r *rig) {
+		for i := range 6 {
+			r.admit(laneJobs(fmt.Sprintf("m%d", i), "refund", "", 10)...)
+			r.admit(laneJobs(fmt.Sprintf("n%d", i), "", "", 20)...)
 		}
-	}
-	if n := g.most["route /refund"]; n < 3 {
-		t.Errorf("at most %d calls of the route were under way, 3 may be", n)
-	}
-	if took > 15*time.Second { // 20 calls of 150 ms one after the other, and 60 of which three at once
-		t.Errorf("all took %s", took)
-	}
-	t.Logf("%s", took)
-	r.clean()
+		r.serve()
+		r.serve()
+		began := time.Now()
+		testkit.Eventually(t, 20*time.Second, "a job to wait for the call of its lane", func() bool {
+			why, err := WhyNot(t.Context(), r.db.Client, r.cfg.Gateways[0], r.found("n3-0019"))
+			return err == nil && strings.HasPrefix(why, "the cap on calls in flight of the lane n3 is reached (lanes.max_in_flight 1), behind ")
+		})
+		testkit.Eventually(t, 40*time.Second, "all to be done", func() bool { return r.standing(0).Done == 180 })
+		took := time.Since(began)
+		g.flying.Lock()
+		defer g.flying.Unlock()
+		for of, n := range g.most {
+			if strings.HasPrefix(of, "lane") && n > 1 || of == "route /refund" && n > 3 {
+				t.Errorf("%d calls of %s were in flight at once", n, of)
+			}
+		}
+		if n := g.most["route /refund"]; n < 3 {
+			t.Errorf("at most %d calls of the route were in flight, 3 may be", n)
+		}
+		if took > 5*time.Second { // each lane has 20 calls of 150 ms one after the other, and the route 60, three at a time
+			t.Errorf("all took %s", took)
+		}
+		t.Logf("%s", took)
+		r.clean()
+	})
 }

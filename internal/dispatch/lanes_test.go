@@ -74,28 +74,29 @@ routes:
 func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}
-	r := routed(t, g, `{url: URL/own, idempotency_prefix: ""}`, twoLimited)
-	r.admit(laneJobs("", "charge", "", 70)...)
-	r.admit(laneJobs("", "refund", "", 30)...)
-	r.serve()
-	r.serve()
-	begun := time.Now()
-	testkit.Eventually(t, 30*time.Second, "all to be done", func() bool { return r.standing(0).Done == 100 })
-	took := time.Since(begun)
-	calls := g.seen()
-	if n := most(calls, func(stamp) bool { return true }); n > 40 {
-		t.Errorf("%d calls in a second, the account's limit is 40", n)
-	}
-	for _, path := range []string{"/charge", "/refund"} {
-		if n := most(calls, func(c stamp) bool { return c.path == path }); n > 25 {
-			t.Errorf("%d calls of %s in a second, its limit is 25", n, path)
+	virtually(t, g, `{url: URL/own, idempotency_prefix: ""}`, twoLimited, func(t *testing.T, r *rig) {
+		r.admit(laneJobs("", "charge", "", 70)...)
+		r.admit(laneJobs("", "refund", "", 30)...)
+		r.serve()
+		r.serve()
+		begun := time.Now()
+		testkit.Eventually(t, 30*time.Second, "all to be done", func() bool { return r.standing(0).Done == 100 })
+		took := time.Since(begun)
+		calls := g.seen()
+		if n := most(calls, func(stamp) bool { return true }); n > 40 {
+			t.Errorf("%d calls in a second, the account's limit is 40", n)
 		}
-	}
-	if len(calls) != 100 {
-		t.Errorf("%d calls for 100 jobs", len(calls))
-	}
-	t.Logf("100 calls in %s", took)
-	r.clean()
+		for _, path := range []string{"/charge", "/refund"} {
+			if n := most(calls, func(c stamp) bool { return c.path == path }); n > 25 {
+				t.Errorf("%d calls of %s in a second, its limit is 25", n, path)
+			}
+		}
+		if len(calls) != 100 {
+			t.Errorf("%d calls for 100 jobs", len(calls))
+		}
+		t.Logf("100 calls in %s", took)
+		r.clean()
+	})
 }
 
 const laned = `leak: {limits: [100/s], jitter: 200ms}
@@ -107,37 +108,38 @@ priority: {classes: [urgent, normal], default: normal}
 func TestLanesShareTheAccount(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}
-	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, laned)
-	r.admit(laneJobs("hog", "", "", 1000)...)
-	for i := range 30 {
-		r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 2)...)
-	}
-	r.serve()
-	r.serve()
-	testkit.Eventually(t, 20*time.Second, "all but the hog's to be called", func() bool {
-		return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return c.lane == "hog" })) == 60
+	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, laned, func(t *testing.T, r *rig) {
+		r.admit(laneJobs("hog", "", "", 1000)...)
+		for i := range 30 {
+			r.admit(laneJobs(fmt.Sprintf("m%02d", i), "", "", 2)...)
+		}
+		r.serve()
+		r.serve()
+		testkit.Eventually(t, 20*time.Second, "all but the hog's to be called", func() bool {
+			return len(slices.DeleteFunc(g.seen(), func(c stamp) bool { return c.lane == "hog" })) == 60
+		})
+		r.admit(laneJobs("hog", "", "urgent", 1)...)
+		testkit.Eventually(t, 20*time.Second, "the urgent job to be called", func() bool {
+			return slices.ContainsFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })
+		})
+		calls := g.seen()
+		first := calls[0].at
+		calls = slices.DeleteFunc(calls, func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })
+		for lane, n := range inOrder(calls) {
+			if n > 1 {
+				t.Errorf("a job of lane %s came %d places from its own", lane, n)
+			}
+			if n := most(calls, func(c stamp) bool { return c.lane == lane }); n > 2 {
+				t.Errorf("%d calls of lane %s in a second, its limit is 2", n, lane)
+			}
+		}
+		for _, c := range calls {
+			if c.lane != "hog" && c.at.Sub(first) > 5*time.Second {
+				t.Errorf("%s was called after %s", c.key, c.at.Sub(first))
+			}
+		}
+		r.clean()
 	})
-	r.admit(laneJobs("hog", "", "urgent", 1)...)
-	testkit.Eventually(t, 20*time.Second, "the urgent job to be called", func() bool {
-		return slices.ContainsFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })
-	})
-	calls := g.seen()
-	first := calls[0].at
-	calls = slices.DeleteFunc(calls, func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })
-	for lane, n := range inOrder(calls) {
-		if n > 1 {
-			t.Errorf("a job of lane %s came %d places from its own", lane, n)
-		}
-		if n := most(calls, func(c stamp) bool { return c.lane == lane }); n > 2 {
-			t.Errorf("%d calls of lane %s in a second, its limit is 2", n, lane)
-		}
-	}
-	for _, c := range calls {
-		if c.lane != "hog" && c.at.Sub(first) > 5*time.Second {
-			t.Errorf("%s was called after %s", c.key, c.at.Sub(first))
-		}
-	}
-	r.clean()
 }
 
 // inOrder returns for each lane by how many places a call of it was off at most, by the numbers at the ends of the jobs' ids.
@@ -156,41 +158,42 @@ func inOrder(calls []stamp) map[string]int {
 func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}
-	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, strings.ReplaceAll(laned, "2/s", "30/s"))
-	with := r.cfg.Gateways[0]
-	without := with
-	without.Lanes, without.Priority = &config.Lanes{}, nil
-	without.Lanes = nil
-	for i := range 100 {
-		for _, lane := range []string{"a", "b", "c"} {
-			r.admit(job.Job{ID: fmt.Sprintf("%s-%04d", lane, i), Lane: lane})
+	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, strings.ReplaceAll(laned, "2/s", "30/s"), func(t *testing.T, r *rig) {
+		with := r.cfg.Gateways[0]
+		without := with
+		without.Lanes, without.Priority = &config.Lanes{}, nil
+		without.Lanes = nil
+		for i := range 100 {
+			for _, lane := range []string{"a", "b", "c"} {
+				r.admit(job.Job{ID: fmt.Sprintf("%s-%04d", lane, i), Lane: lane})
+			}
 		}
-	}
-	serve := func(with config.Gateway, calls int) {
-		t.Helper()
-		r.cfg.Gateways[0] = with
-		d := r.serve()
-		testkit.Eventually(t, 30*time.Second, "some calls", func() bool { return len(g.seen()) >= calls })
-		d.Stop(t.Context())
-	}
-	serve(without, 40)
-	serve(with, 120)
-	if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) == 0 {
-		t.Errorf("%d lines of lanes: %v", len(lines), err)
-	}
-	r.clean()
-	serve(without, 200)
-	if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) > 0 {
-		t.Errorf("%v: %v", lines, err)
-	}
-	r.clean()
-	serve(with, 300)
-	for lane, n := range inOrder(g.seen()) {
-		if n > 30 { // calls overtake others on their way, and so do those whose slot had passed
-			t.Errorf("a job of lane %s came %d places from its own", lane, n)
+		serve := func(with config.Gateway, calls int) {
+			t.Helper()
+			r.cfg.Gateways[0] = with
+			d := r.serve()
+			testkit.Eventually(t, 30*time.Second, "some calls", func() bool { return len(g.seen()) >= calls })
+			d.Stop(t.Context())
 		}
-	}
-	if n := len(g.seen()); n != 300 {
-		t.Errorf("%d calls for 300 jobs", n)
-	}
+		serve(without, 40)
+		serve(with, 120)
+		if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) == 0 {
+			t.Errorf("%d lines of lanes: %v", len(lines), err)
+		}
+		r.clean()
+		serve(without, 200)
+		if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) > 0 {
+			t.Errorf("%v: %v", lines, err)
+		}
+		r.clean()
+		serve(with, 300)
+		for lane, n := range inOrder(g.seen()) {
+			if n > 30 { // calls overtake others on their way, and so do those whose slot had passed
+				t.Errorf("a job of lane %s came %d places from its own", lane, n)
+			}
+		}
+		if n := len(g.seen()); n != 300 {
+			t.Errorf("%d calls for 300 jobs", n)
+		}
+	})
 }

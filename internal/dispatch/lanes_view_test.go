@@ -14,86 +14,86 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A slot that comes too late on a busy machine is charged to its lane, which has one a minute: so calls may be late.
-const viewed = `leak: {limits: [100/s], jitter: 400ms}
+const viewed = `leak: {limits: [100/s]}
 routes:
   refund: {request: {url: URL/refund}, limits: [2/h]}
 lanes: {key: lane, limits: [1/m]}
 priority: {classes: [urgent, normal], default: normal}
 `
 
-// Whoever looks sees what is behind a lane, a route and a class, and until when: status, the gauges and what is said of a job.
+// Status, the gauges and what is said of a job show what waits for a lane, a route and a class, and until when.
 func TestLanesAreSeen(t *testing.T) {
 	t.Parallel()
-	r := routed(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed)
-	g, reg := r.cfg.Gateways[0], r.instruments()
-	r.admit(laneJobs("hog", "", "urgent", 1)...)
-	if v, err := Look(t.Context(), r.db.Client, g); err != nil || v.Parts.Unsorted != 1 || v.Parts.Lanes.Jobs != 0 {
-		t.Errorf("before anybody calls: %+v, %v", v.Parts, err)
-	}
-	r.serve()
-	testkit.Eventually(t, 40*time.Second, "the urgent job to be done", func() bool { return r.standing(0).Done == 1 }) // alone: it takes its lane's permit
-	r.admit(laneJobs("hog", "", "", 6)...)
-	for i := range 5 {
-		r.admit(laneJobs(fmt.Sprint("m", i), "refund", "", 1)...)
-	}
-	testkit.Eventually(t, 20*time.Second, "what may be called to be done", func() bool { return r.standing(0).Done == 3 })
+	virtually(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed, func(t *testing.T, r *rig) {
+		g, reg := r.cfg.Gateways[0], r.instruments()
+		r.admit(laneJobs("hog", "", "urgent", 1)...)
+		if v, err := Look(t.Context(), r.db.Client, g); err != nil || v.Parts.Unsorted != 1 || v.Parts.Lanes.Jobs != 0 {
+			t.Errorf("before anybody calls: %+v, %v", v.Parts, err)
+		}
+		r.serve()
+		testkit.Eventually(t, 40*time.Second, "the urgent job to be done", func() bool { return r.standing(0).Done == 1 }) // alone: it takes its lane's permit
+		r.admit(laneJobs("hog", "", "", 6)...)
+		for i := range 5 {
+			r.admit(laneJobs(fmt.Sprint("m", i), "refund", "", 1)...)
+		}
+		testkit.Eventually(t, 20*time.Second, "what may be called to be done", func() bool { return r.standing(0).Done == 3 })
 
-	var v Glance
-	testkit.Eventually(t, 20*time.Second, "the lane to be throttled", func() (ok bool) { // a slot that was late lets it be looked at again
-		var err error
-		if v, err = Look(t.Context(), r.db.Client, g); err != nil {
-			t.Fatal(err)
+		var v Glance
+		testkit.Eventually(t, 20*time.Second, "the lane to be throttled", func() (ok bool) {
+			var err error
+			if v, err = Look(t.Context(), r.db.Client, g); err != nil {
+				t.Fatal(err)
+			}
+			throttled, _ := value(t, reg, "spillway_lanes_throttled")
+			return v.Parts.Lanes.Throttled == 1 && v.Parts.Unsorted == 0 && throttled == 1
+		})
+		p := v.Parts
+		if p.Lanes.Busy != 4 || p.Lanes.Throttled != 1 || p.Lanes.Jobs != 9 || p.Unsorted != 0 {
+			t.Errorf("lanes: %+v", p.Lanes)
 		}
-		throttled, _ := value(t, reg, "spillway_lanes_throttled")
-		return v.Parts.Lanes.Throttled == 1 && v.Parts.Unsorted == 0 && throttled == 1
+		if len(p.Routes) != 2 || p.Routes[0].Queued != 6 || p.Routes[1].Name != "refund" || p.Routes[1].Queued != 3 {
+			t.Errorf("routes: %+v", p.Routes)
+		}
+		if len(p.Classes) != 2 || p.Classes[0].Name != "urgent" || p.Classes[0].Queued != 0 || p.Classes[1].Queued != 9 {
+			t.Errorf("classes: %+v", p.Classes)
+		}
+		if v.ETA < 5*time.Minute || v.ETALeast {
+			t.Errorf("six jobs of a lane of 1/m are called in %s, at least: %t", v.ETA, v.ETALeast)
+		}
+		waits := "refundm0-0000"
+		for i := 1; r.find(waits).State != job.Queued; i++ {
+			waits = fmt.Sprintf("refundm%d-0000", i)
+		}
+		for id, want := range map[string]struct {
+			why      string
+			from, to time.Duration
+			most     bool
+		}{
+			"hog-0003":       {"waiting for its lane hog (1/m; 3 jobs of it go before it), about ", 3 * time.Minute, 4 * time.Minute, false},
+			waits:            {"waiting for its route refund (2/h; ", 29 * time.Minute, 91 * time.Minute, true},
+			"urgenthog-0000": {"done since ", -1, -1, false},
+		} {
+			w, err := WaitOf(t.Context(), r.db.Client, g, r.find(id))
+			if err != nil || !strings.HasPrefix(w.Why, want.why) || w.In < want.from || w.In > want.to || w.Most != want.most {
+				t.Errorf("%s: %+v, %v", id, w, err)
+			}
+		}
+		for name, want := range map[string]float64{`route_queued_jobs route="refund"`: 3, `class_queued_jobs class="normal"`: 9, "lanes_with_jobs": 4,
+			"lanes_queued_jobs": 9, `lane_queued_jobs rank="1"`: 6, `lane_queued_jobs rank="4"`: 1, "lanes_other_queued_jobs": 0, "lanes_stuck_seconds": 0} {
+			name, label, _ := strings.Cut(name, " ")
+			labels := []string{label}
+			if label == "" {
+				labels = nil
+			}
+			if is := patientValue(t, reg, "spillway_"+name, labels...); is != want {
+				t.Errorf("%s %s is %v", name, label, is)
+			}
+		}
+		if _, there := value(t, reg, "spillway_lane_queued_jobs", `rank="5"`); there {
+			t.Error("there are more lanes than there are")
+		}
+		r.clean()
 	})
-	p := v.Parts
-	if p.Lanes.Busy != 4 || p.Lanes.Throttled != 1 || p.Lanes.Jobs != 9 || p.Unsorted != 0 {
-		t.Errorf("lanes: %+v", p.Lanes)
-	}
-	if len(p.Routes) != 2 || p.Routes[0].Queued != 6 || p.Routes[1].Name != "refund" || p.Routes[1].Queued != 3 {
-		t.Errorf("routes: %+v", p.Routes)
-	}
-	if len(p.Classes) != 2 || p.Classes[0].Name != "urgent" || p.Classes[0].Queued != 0 || p.Classes[1].Queued != 9 {
-		t.Errorf("classes: %+v", p.Classes)
-	}
-	if v.ETA < 5*time.Minute || v.ETALeast {
-		t.Errorf("six jobs of a lane of 1/m are called in %s, at least: %t", v.ETA, v.ETALeast)
-	}
-	waits := "refundm0-0000"
-	for i := 1; r.find(waits).State != job.Queued; i++ {
-		waits = fmt.Sprintf("refundm%d-0000", i)
-	}
-	for id, want := range map[string]struct {
-		why      string
-		from, to time.Duration
-		most     bool
-	}{
-		"hog-0003":       {"waiting for its lane hog (1/m; 3 jobs of it go before it), about ", 3 * time.Minute, 4 * time.Minute, false},
-		waits:            {"waiting for its route refund (2/h; ", 29 * time.Minute, 91 * time.Minute, true},
-		"urgenthog-0000": {"done since ", -1, -1, false},
-	} {
-		w, err := WaitOf(t.Context(), r.db.Client, g, r.find(id))
-		if err != nil || !strings.HasPrefix(w.Why, want.why) || w.In < want.from || w.In > want.to || w.Most != want.most {
-			t.Errorf("%s: %+v, %v", id, w, err)
-		}
-	}
-	for name, want := range map[string]float64{`route_queued_jobs route="refund"`: 3, `class_queued_jobs class="normal"`: 9, "lanes_with_jobs": 4,
-		"lanes_queued_jobs": 9, `lane_queued_jobs rank="1"`: 6, `lane_queued_jobs rank="4"`: 1, "lanes_other_queued_jobs": 0, "lanes_stuck_seconds": 0} {
-		name, label, _ := strings.Cut(name, " ")
-		labels := []string{label}
-		if label == "" {
-			labels = nil
-		}
-		if is := patientValue(t, reg, "spillway_"+name, labels...); is != want {
-			t.Errorf("%s %s is %v", name, label, is)
-		}
-	}
-	if _, there := value(t, reg, "spillway_lane_queued_jobs", `rank="5"`); there {
-		t.Error("there are more lanes than there are")
-	}
-	r.clean()
 }
 
 // patientValue is value of a metric that comes in the end: a scrape waits for Redis for 3 s, which is too short on a busy machine.

@@ -36,13 +36,13 @@ type lookups struct {
 }
 
 // newLookups returns how to make look-ups at a gateway; nil if it has none.
-func newLookups(g config.Gateway, tokens *access.Keeper) (*lookups, error) {
+func newLookups(g config.Gateway, tokens *access.Keeper, dial dialer) (*lookups, error) {
 	if !g.Asked() {
 		return nil, nil
 	}
 	all := &lookups{routes: map[string]lookup{}}
 	for name, as := range g.Ways() {
-		l, err := newLookup(as, tokens)
+		l, err := newLookup(as, tokens, dial)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +97,7 @@ func (l lookup) close() {
 
 // newLookup returns how to make look-ups at a gateway; the zero lookup if none are configured. tokens are the
 // access tokens to mask in answers; nil = none.
-func newLookup(g config.Gateway, tokens *access.Keeper) (l lookup, err error) {
+func newLookup(g config.Gateway, tokens *access.Keeper, dial dialer) (l lookup, err error) {
 	if g.Lookup == nil {
 		return lookup{}, nil
 	}
@@ -108,6 +108,7 @@ func newLookup(g config.Gateway, tokens *access.Keeper) (l lookup, err error) {
 	if err != nil {
 		return lookup{}, err
 	}
+	how.Dial = dial
 	for accepted, to := range map[bool]*query{false: &l.doubted, true: &l.accepted} {
 		q := g.Lookup.For(accepted)
 		if q == nil {

@@ -49,7 +49,7 @@ func TestALookUpOfAConfiguration(t *testing.T) {
       scan: {items: data, match: {ref: "{id}"}, next: next, parameter: after, pages: 4}
       answers: [{body: {status: paid}, then: done}, {body: {status: declined}, then: refused}, {absent: true, then: not_done, after: 0s}]
       accepted: {url: "/payments/{reference}", matches: {id: "{reference}"}, schedule: [1h]}`)
-	l, err := newLookup(g, nil)
+	l, err := newLookup(g, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestALookUpOfAConfiguration(t *testing.T) {
 	if sent(without) != sent(g) {
 		t.Error("a look-up changes what calls are made of")
 	}
-	if none, err := newLookup(without, nil); err != nil || none.For(false).any() || none.For(true).any() || !l.For(false).any() {
+	if none, err := newLookup(without, nil, nil); err != nil || none.For(false).any() || none.For(true).any() || !l.For(false).any() {
 		t.Errorf("%+v, %v", none, err)
 	}
 }

@@ -63,28 +63,29 @@ func TestAFaultThatComesBackIsOneFault(t *testing.T) {
 // A process whose machine can't call pulls nothing, and comes back by itself.
 func TestAnUnfitProcessPullsNothing(t *testing.T) {
 	t.Parallel()
-	r := setup(t, quick)
-	d := r.serve()
-	u := d.units()[0]
-	began := time.Now()
-	u.machine.called(noDescriptor())
-	if err := d.Fit(); err == nil || !strings.Contains(err.Error(), u.name) || !strings.Contains(err.Error(), "too many open files") {
-		t.Errorf("fit: %v", err)
-	}
-	if _, err := (pacer{u.pacer, u.now().cfg.Circuit, u.machine, u.tokens()}).Take(t.Context(), 1, ""); err == nil {
-		t.Error("a job that was pulled past the gate gets a slot")
-	}
-	r.put(0, 30)
-	if s, err := u.pacer.Take(t.Context(), 1, ""); err != nil || !(gate{u.pacer, u.data, u.machine, u.tokens, &u.told}).Passed(s) {
-		t.Errorf("a slot in hand is used: %v", err)
-	}
-	testkit.Eventually(t, 20*time.Second, "all to be done", func() bool { return r.standing(0).Done == 30 })
-	if d.Fit() != nil {
-		t.Error("out of service after calls of its own")
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if first := r.calls[0].Sub(began); first < outFirst {
-		t.Errorf("it called %v after it had taken itself out of service, want at least %v", first, outFirst)
-	}
+	plainly(t, quick, func(t *testing.T, r *rig) {
+		d := r.serve()
+		u := d.units()[0]
+		began := time.Now()
+		u.machine.called(noDescriptor())
+		if err := d.Fit(); err == nil || !strings.Contains(err.Error(), u.name) || !strings.Contains(err.Error(), "too many open files") {
+			t.Errorf("fit: %v", err)
+		}
+		if _, err := (pacer{u.pacer, u.now().cfg.Circuit, u.machine, u.tokens()}).Take(t.Context(), 1, ""); err == nil {
+			t.Error("a job that was pulled past the gate gets a slot")
+		}
+		r.put(0, 30)
+		if s, err := u.pacer.Take(t.Context(), 1, ""); err != nil || !(gate{u.pacer, u.data, u.machine, u.tokens, &u.told}).Passed(s) {
+			t.Errorf("a slot in hand is used: %v", err)
+		}
+		testkit.Eventually(t, 20*time.Second, "all to be done", func() bool { return r.standing(0).Done == 30 })
+		if d.Fit() != nil {
+			t.Error("out of service after calls of its own")
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if first := r.calls[0].Sub(began); first < outFirst {
+			t.Errorf("it called %v after it had taken itself out of service, want at least %v", first, outFirst)
+		}
+	})
 }

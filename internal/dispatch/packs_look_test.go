@@ -147,7 +147,7 @@ func (l packLook) try(t *testing.T, name string) {
 	}))
 	defer srv.Close()
 	g := packed(t, name, srv.URL+l.request)
-	how, err := newLookup(g, nil)
+	how, err := newLookup(g, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

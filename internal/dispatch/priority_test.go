@@ -61,34 +61,35 @@ func (r *rig) clean() {
 func TestUrgentJobsGoFirst(t *testing.T) {
 	t.Parallel()
 	g := &till{}
-	r := routed(t, g, `{url: URL/, idempotency_prefix: ""}`, "leak: {limits: [100/s], jitter: 1ms}\nadmission: {limits: [1/h], burst: 300}\n"+classes)
-	r.admit(classJobs("batch", "b", 200)...)
-	r.admit(classJobs("", "n", 130)...)
-	if s := r.standing(0); s.Queued != 150+75 || s.Parked[job.Rejected] != 50+55 { // half of the room, and half of what was left
-		t.Fatalf("%d queued, %d rejected", s.Queued, s.Parked[job.Rejected])
-	}
-	for _, said := range r.admit(classJobs("urgent", "u", 20)...) {
-		if said != string(job.Enqueued) {
-			t.Fatalf("an urgent job: %s", said)
+	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, "leak: {limits: [100/s], jitter: 1ms}\nadmission: {limits: [1/h], burst: 300}\n"+classes, func(t *testing.T, r *rig) {
+		r.admit(classJobs("batch", "b", 200)...)
+		r.admit(classJobs("", "n", 130)...)
+		if s := r.standing(0); s.Queued != 150+75 || s.Parked[job.Rejected] != 50+55 { // half of the room, and half of what was left
+			t.Fatalf("%d queued, %d rejected", s.Queued, s.Parked[job.Rejected])
 		}
-	}
-	r.clean()
-	r.serve()
-	testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return len(g.called()) >= 125 })
-	order := g.called()
-	if first := order[:30]; strings.Count(first, "u") != 20 { // with what their floor gives the batch, and a call or two that came late on their way
-		t.Errorf("the first calls were %s", first)
-	}
-	if n := strings.Count(order[:120], "b"); n < 8 || n > 16 {
-		t.Errorf("of 120 calls %d were batch jobs, with a floor of 10 %%: %s", n, order[:120])
-	}
-	r.clean()
-	r.admit(classJobs("urgent", "v", 1)...)
-	at := len(g.called())
-	testkit.Eventually(t, 10*time.Second, "the lone urgent job", func() bool { return strings.Contains(g.called(), "v") })
-	if place := strings.Index(g.called(), "v") - at; place > 60 { // those that were pulled, and what went out meanwhile
-		t.Errorf("a lone urgent job was called after %d others", place)
-	}
+		for _, said := range r.admit(classJobs("urgent", "u", 20)...) {
+			if said != string(job.Enqueued) {
+				t.Fatalf("an urgent job: %s", said)
+			}
+		}
+		r.clean()
+		r.serve()
+		testkit.Eventually(t, 20*time.Second, "some calls", func() bool { return len(g.called()) >= 125 })
+		order := g.called()
+		if first := order[:30]; strings.Count(first, "u") != 20 { // with what their floor gives the batch
+			t.Errorf("the first calls were %s", first)
+		}
+		if n := strings.Count(order[:120], "b"); n < 8 || n > 16 {
+			t.Errorf("of 120 calls %d were batch jobs, with a floor of 10 %%: %s", n, order[:120])
+		}
+		r.clean()
+		r.admit(classJobs("urgent", "v", 1)...)
+		at := len(g.called())
+		testkit.Eventually(t, 10*time.Second, "the lone urgent job", func() bool { return strings.Contains(g.called(), "v") })
+		if place := strings.Index(g.called(), "v") - at; place > 60 { // those that were pulled, and what went out meanwhile
+			t.Errorf("a lone urgent job was called after %d others", place)
+		}
+	})
 }
 
 // A job that waits for room, or is in hand, when a reload takes its class away comes to the class's line later: the dispatcher looks there again soon, and not a minute later.

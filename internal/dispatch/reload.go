@@ -56,7 +56,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
 	own := g.Own()
 	how, err := callConfig(own)
-	how.Pool = u.tools.pool
+	how.Pool, how.Dial = u.tools.pool, u.tools.dial
 	if err == nil {
 		s.client, err = gateway.New(how)
 	}
@@ -66,7 +66,7 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
 	}
-	if s.asks, err = newLookups(g, s.tokens); err != nil {
+	if s.asks, err = newLookups(g, s.tokens, u.tools.dial); err != nil {
 		return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
 	}
 	if s.asks != nil {
@@ -105,7 +105,7 @@ func (u *unit) routes(s *set) (map[string]worker.Route, error) {
 	for _, name := range s.cfg.RouteNames() {
 		as, _ := s.cfg.On(name)
 		how, err := callConfig(as)
-		how.Pool = u.tools.pool
+		how.Pool, how.Dial = u.tools.pool, u.tools.dial
 		if err == nil {
 			s.routes[name], err = gateway.New(how)
 		}

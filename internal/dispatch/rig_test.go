@@ -28,6 +28,8 @@ type rig struct {
 	t   *testing.T
 	cfg *config.Config
 	db  *redisdb.DB
+	// dial opens the connections to the gateway; nil: on the machine's network.
+	dial dialer
 
 	mu    sync.Mutex
 	calls []time.Time
@@ -44,11 +46,7 @@ func setup(t *testing.T, settings ...string) *rig {
 func setupAt(t *testing.T, url string, settings ...string) *rig {
 	t.Helper()
 	r := &rig{t: t}
-	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		if hang := r.called(); hang != nil {
-			<-hang
-		}
-	}))
+	srv := httptest.NewServer(r)
 	t.Cleanup(srv.Close)
 	text := "redis: " + url + "\ngateways:\n"
 	for _, s := range settings {
@@ -67,6 +65,13 @@ func setupAt(t *testing.T, url string, settings ...string) *rig {
 
 // patience is how long is waited for a Redis that gives no answer just then, or a replica: a busy machine's may take its time.
 const patience = 30 * time.Second
+
+// ServeHTTP is the gateway.
+func (r *rig) ServeHTTP(http.ResponseWriter, *http.Request) {
+	if hang := r.called(); hang != nil {
+		<-hang
+	}
+}
 
 func (r *rig) called() (hang chan struct{}) {
 	r.mu.Lock()
@@ -90,6 +95,7 @@ func (r *rig) serveWith(log *slog.Logger) *Dispatcher {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	r.connect(d)
 	if err := d.Start(r.t.Context()); err != nil {
 		r.t.Fatal(err)
 	}
@@ -99,6 +105,24 @@ func (r *rig) serveWith(log *slog.Logger) *Dispatcher {
 		d.Stop(ctx)
 	})
 	return d
+}
+
+// connect has a dispatcher that has not started dial as the rig does.
+func (r *rig) connect(d *Dispatcher) {
+	r.t.Helper()
+	if r.dial == nil {
+		return
+	}
+	d.tools.dial = r.dial
+	for _, u := range d.units() {
+		u.tools.dial = r.dial
+		s, err := u.newSet(u.now().cfg)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		u.now().close()
+		u.set.Store(s)
+	}
 }
 
 // put accepts n jobs of the gateway at that place.

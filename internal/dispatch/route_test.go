@@ -60,22 +60,52 @@ routes:
     lookup: {url: "/refunds/of/{id}", schedule: [100ms], matches: {of: "{id}"}, answers: [{body: {status: refunded}, then: done, reference: reference}]}
 `
 
-// routed makes a gateway of these settings, in which URL stands for its address.
+// routed makes a gateway of these settings.
 func routed(t *testing.T, g http.Handler, request, settings string) *rig {
 	t.Helper()
 	r := &rig{t: t}
 	srv := httptest.NewServer(g)
 	t.Cleanup(srv.Close)
-	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: %s\n    %s\n", testkit.Redis(t), testkit.Gateway(t), request, strings.ReplaceAll(settings, "\n", "\n    "))
+	r.parse(routedFile(t, testkit.Gateway(t), srv.URL, request, settings))
 	var err error
-	if r.cfg, err = config.Parse("x.yaml", []byte(strings.ReplaceAll(text, "URL", srv.URL)), config.Options{Secrets: true}); err != nil {
-		t.Fatal(err)
-	}
 	if r.db, err = Open(t.Context(), r.cfg, patience); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.db.Close() })
 	return r
+}
+
+// routedFile is a file with a gateway of these settings, in which URL stands for its address.
+func routedFile(t *testing.T, name, address, request, settings string) string {
+	t.Helper()
+	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: %s\n    %s\n", testkit.Redis(t), name, request, strings.ReplaceAll(settings, "\n", "\n    "))
+	return strings.ReplaceAll(text, "URL", address)
+}
+
+// virtually is routed in virtual time, for a test of when calls are made: the clock moves on only when nothing is left to do, so that it does not matter how
+// busy the machine is. Without a handler the gateway is the rig itself.
+func virtually(t *testing.T, g http.Handler, request, settings string, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	testkit.Redis(t) // its connections belong to no bubble
+	name := testkit.Gateway(t)
+	bubble(t, func(t *testing.T) {
+		door := newPipes()
+		r := &rig{t: t, db: newVirtual(t, name, nil).db, dial: door.dial}
+		if g == nil {
+			g = r
+		}
+		srv := &http.Server{Handler: g, ReadHeaderTimeout: time.Hour}
+		t.Cleanup(func() { _ = srv.Close() })
+		go func() { _ = srv.Serve(door) }()
+		r.parse(routedFile(t, name, "http://gateway.invalid", request, settings))
+		test(t, r)
+	})
+}
+
+// plainly is virtually for a gateway of settings like those of setup.
+func plainly(t *testing.T, settings string, test func(t *testing.T, r *rig)) {
+	t.Helper()
+	virtually(t, nil, `{url: URL/, timeout: 20s, idempotency_prefix: ""}`, settings, test)
 }
 
 // admit takes jobs in and returns what became of them, or what is wrong with them.
