@@ -41,6 +41,17 @@ func play(t *testing.T, processes int, limit int64, more string, troubles []trou
 
 func (r *trial) till(at time.Duration) { <-time.After(time.Until(r.gw.began.Add(at))) }
 
+// over waits until all jobs have ended: nothing happens after that. It waits till at if they don't.
+func (r *trial) over(at time.Duration) {
+	books := Books(r.v.db.Client, r.cfg.Gateways[0])
+	for end := r.gw.began.Add(at); time.Now().Before(end); <-time.After(time.Second) {
+		s, err := books.Look(r.t.Context())
+		if r.must(err); s.Queued+s.InFlight+s.Retrying+s.Scheduled == 0 {
+			return
+		}
+	}
+}
+
 func (r *trial) good(n int) { r.enqueue(slices.Repeat([]fate{good}, n)) }
 
 func exhausted(t *testing.T, r *trial, parked map[string]job.Reason) {
@@ -62,13 +73,15 @@ func exhausted(t *testing.T, r *trial, parked map[string]job.Reason) {
 
 // A real outage spends no attempts, however few jobs there are.
 func TestAnOutageThatFewJobsMeetSpendsNoAttempts(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{broken, silent} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			play(t, 1, 20, "", []trouble{{kind, time.Second, 5 * time.Minute}}, func(r *trial) {
 				r.good(10)
 				r.till(2 * time.Second)
 				r.good(4)
-				r.till(20 * time.Minute)
+				r.over(20 * time.Minute)
 			}, exhausted)
 		})
 	}
@@ -76,11 +89,13 @@ func TestAnOutageThatFewJobsMeetSpendsNoAttempts(t *testing.T) {
 
 // Nor where short outages came before it.
 func TestAnOutageAfterShortOnesSpendsNoAttempts(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		kind string
 		jobs int
 	}{{broken, 19}, {broken, 60}, {lockout, 15}} {
 		t.Run(fmt.Sprint(tc.kind, tc.jobs), func(t *testing.T) {
+			t.Parallel()
 			ts := []trouble{{tc.kind, 1 * time.Second, 2 * time.Second}, {tc.kind, 61 * time.Second, 62 * time.Second}, {tc.kind, 2 * time.Minute, 10 * time.Minute}}
 			play(t, 1, 20, "", ts, func(r *trial) {
 				r.good(100)
@@ -88,7 +103,7 @@ func TestAnOutageAfterShortOnesSpendsNoAttempts(t *testing.T) {
 				r.good(100)
 				r.till(2*time.Minute + time.Second)
 				r.good(tc.jobs)
-				r.till(30 * time.Minute)
+				r.over(30 * time.Minute)
 			}, exhausted)
 		})
 	}
@@ -96,11 +111,13 @@ func TestAnOutageAfterShortOnesSpendsNoAttempts(t *testing.T) {
 
 // A block of bad jobs keeps no good ones behind it.
 func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
+	t.Parallel()
 	for _, f := range []fate{poisoned, forbidden} {
 		t.Run(string(f), func(t *testing.T) {
+			t.Parallel()
 			play(t, 1, 50, "", nil, func(r *trial) {
 				r.enqueue(slices.Concat(slices.Repeat([]fate{good}, 50), slices.Repeat([]fate{f}, 200), slices.Repeat([]fate{good}, 100)))
-				r.till(10 * time.Minute)
+				r.over(10 * time.Minute)
 			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
 				exhausted(t, r, parked)
 				done, last := r.succeeded()
@@ -115,12 +132,14 @@ func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
 
 // A real limit below ours.
 func TestARealLimitSpendsNoAttempts(t *testing.T) {
+	t.Parallel()
 	for _, quota := range []int{20, 5} {
 		t.Run(fmt.Sprint(quota), func(t *testing.T) {
+			t.Parallel()
 			play(t, 1, 100, "", []trouble{{"a quota", 0, time.Hour}}, func(r *trial) {
 				r.gw.quota = quota
 				r.good(1000)
-				r.till(10 * time.Minute)
+				r.over(10 * time.Minute)
 			}, exhausted)
 		})
 	}
@@ -128,27 +147,30 @@ func TestARealLimitSpendsNoAttempts(t *testing.T) {
 
 // A gateway that hung for a minute was down: that was no vain hold.
 func TestAnOutageOfSilenceIsNoVainOne(t *testing.T) {
+	t.Parallel()
 	play(t, 1, 20, "", []trouble{{silent, time.Second, 61 * time.Second}}, func(r *trial) {
 		r.good(400)
-		r.till(3 * time.Minute)
+		r.over(3 * time.Minute)
 	}, func(t *testing.T, r *trial, parked map[string]job.Reason) { exhausted(t, r, parked) })
 }
 
 // A hold that an older version began is of an outage, too.
 func TestAHoldOfAnOlderVersionSpendsNoAttempts(t *testing.T) {
+	t.Parallel()
 	play(t, 1, 20, "", []trouble{{broken, 0, 10 * time.Minute}}, func(r *trial) {
 		key := "spillway:{" + r.cfg.Gateways[0].Name + "}:hold"
 		r.must(r.v.db.Client.HSet(r.t.Context(), key, "until", time.Now().Add(time.Second).UnixMicro(), "need", 1, "reason", "429", "delay", 1000000, "epoch", 1).Err())
 		r.good(10)
-		r.till(20 * time.Minute)
+		r.over(20 * time.Minute)
 	}, exhausted)
 }
 
 // Saved answers that are repeated while the gateway is down say nothing of its being back.
 func TestRepeatedAnswersInAnOutageSpendNoAttempts(t *testing.T) {
+	t.Parallel()
 	play(t, 1, 20, "", []trouble{{"500 for all, saved ones repeated", time.Second, 10 * time.Minute}}, func(r *trial) {
 		r.good(100)
-		r.till(40 * time.Minute)
+		r.over(40 * time.Minute)
 	}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
 		for id := range parked {
 			if r.gw.jobs[id].saved {
@@ -161,8 +183,10 @@ func TestRepeatedAnswersInAnOutageSpendNoAttempts(t *testing.T) {
 
 // What the front of a gateway refuses while all behind it is down says nothing of its being back.
 func TestRefusalsInAnOutageSpendNoAttempts(t *testing.T) {
+	t.Parallel()
 	for _, every := range []int{5, 20} {
 		t.Run(fmt.Sprint(every), func(t *testing.T) {
+			t.Parallel()
 			play(t, 1, 20, "", []trouble{{broken, time.Second, 10 * time.Minute}}, func(r *trial) {
 				all := make([]fate, 1000)
 				for i := range all {
@@ -171,7 +195,7 @@ func TestRefusalsInAnOutageSpendNoAttempts(t *testing.T) {
 					}
 				}
 				r.enqueue(all)
-				r.till(40 * time.Minute)
+				r.over(40 * time.Minute)
 			}, exhausted)
 		})
 	}
@@ -179,16 +203,18 @@ func TestRefusalsInAnOutageSpendNoAttempts(t *testing.T) {
 
 // The same by three processes, and at other rates.
 func TestARealLimitOfAnyKindSpendsNoAttempts(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		processes int
 		limit     int64
 		quota     int
 	}{{1, 100, 10}, {3, 100, 10}, {1, 50, 5}, {1, 20, 2}} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			t.Parallel()
 			play(t, tc.processes, tc.limit, "", []trouble{{"a quota", 0, time.Hour}}, func(r *trial) {
 				r.gw.quota = tc.quota
 				r.good(400)
-				r.till(10 * time.Minute)
+				r.over(10 * time.Minute)
 			}, exhausted)
 		})
 	}
@@ -196,11 +222,13 @@ func TestARealLimitOfAnyKindSpendsNoAttempts(t *testing.T) {
 
 // Jobs that are always told to wait keep the good ones no longer than a few holds.
 func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		fate  fate
 		every int
 	}{{limited, 20}, {limited, 5}, {busy, 20}, {busy, 5}} {
 		t.Run(fmt.Sprint(tc), func(t *testing.T) {
+			t.Parallel()
 			play(t, 1, 50, "", nil, func(r *trial) {
 				all := make([]fate, 1000)
 				for i := range all {
@@ -209,7 +237,7 @@ func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 					}
 				}
 				r.enqueue(all)
-				r.till(30 * time.Minute)
+				r.over(30 * time.Minute)
 			}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
 				delete(parked, "")
 				done, last := r.succeeded()
@@ -225,6 +253,7 @@ func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 // A gateway that works between two waits is held as shortly the second time as the first. Where each wait within 30 s of the last one doubled the hold, 40 jobs of
 // 2,000 that were told to wait once kept the rest for 33 minutes.
 func TestWaitsNowAndThenCostLittle(t *testing.T) {
+	t.Parallel()
 	play(t, 1, 100, "", nil, func(r *trial) {
 		all := make([]fate, 2000)
 		for i := range all {
@@ -233,7 +262,7 @@ func TestWaitsNowAndThenCostLittle(t *testing.T) {
 			}
 		}
 		r.enqueue(all)
-		r.till(10 * time.Minute)
+		r.over(10 * time.Minute)
 	}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
 		exhausted(t, r, parked)
 		done, last := r.succeeded()
@@ -246,8 +275,10 @@ func TestWaitsNowAndThenCostLittle(t *testing.T) {
 
 // A gateway whose limit is below ours, and that does not say how long to wait, is called at a good part of its own limit.
 func TestARealLimitWithoutAWordIsUsed(t *testing.T) {
+	t.Parallel()
 	for quota, least := range map[int]int{50: 25, 10: 5} {
 		t.Run(fmt.Sprint(quota), func(t *testing.T) {
+			t.Parallel()
 			play(t, 1, 100, "", []trouble{{"a quota, without Retry-After", 0, time.Hour}}, func(r *trial) {
 				r.gw.quota = quota
 				r.good(4000)
