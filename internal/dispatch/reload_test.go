@@ -101,7 +101,7 @@ func TestLimitsOfAReloadedFileHold(t *testing.T) {
 			if to.Window != time.Second {
 				mixed = 8
 			}
-			r.put(0, 400)
+			r.put(0, 2000)
 			seen := func(n int) func() bool { return func() bool { return len(j.calls()) >= n } }
 			testkit.Eventually(t, 30*time.Second, "calls at the old limit", seen(60))
 			r.reload(one, lower)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"spillway/internal/redisdb"
-	"spillway/internal/testkit"
 )
 
 // A dispatcher that is alive and comes round to its gateways late does not count as gone; one that is gone, or gets nowhere, does.
@@ -28,12 +27,7 @@ func TestALateDispatcherServes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := setup(t, "leak: {limits: [100/s]}")
-			db, err := redisdb.Open(t.Context(), testkit.Server(t).URL(), redisdb.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = db.Close() })
-			r.db = db
+			r.alone()
 			r.sign(tc.sign)
 			r.putBatch("b", 3)
 			now, err := r.db.Client.Time(t.Context()).Result()

@@ -17,12 +17,8 @@ import (
 func TestADispatcherSaysThatItServes(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}", "leak: {limits: [100/s]}")
-	db, err := redisdb.Open(t.Context(), testkit.Server(t).URL(), redisdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	r.db = db
+	r.alone()
+	db := r.db
 	d, err := New(Params{DB: db, Gateways: r.cfg.Gateways[:1], Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Patience: patience,
 		Version: "v1, of a test", Listen: func() string { return "127.0.0.1:9400" }, Chosen: true})
 	if err != nil {
