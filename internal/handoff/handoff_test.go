@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"spillway/internal/feed"
@@ -228,13 +229,15 @@ func (l limping) Put(ctx context.Context, gateway, after string, page []feed.Out
 // A sink that takes some of each page is not away for longer and longer.
 func TestWhoTakesSomeIsNotAway(t *testing.T) {
 	t.Parallel()
-	s := newStage()
-	s.told = s.told[:6]
-	lane := &handoff.Lane{Gateway: "g", Source: s}
-	err := handoff.New(handoff.Config{Reader: "ledger", Sink: limping{s}, Page: 10, Once: true, Patience: 700 * time.Millisecond, Say: func(string, ...any) {}}, []*handoff.Lane{lane}).Run(t.Context())
-	if err != nil || s.acked != "1-05" || lane.Copied != 6 {
-		t.Errorf("%v; %d copied, acknowledged up to %s", err, lane.Copied, s.acked)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage()
+		s.told = s.told[:6]
+		lane := &handoff.Lane{Gateway: "g", Source: s}
+		err := handoff.New(handoff.Config{Reader: "ledger", Sink: limping{s}, Page: 10, Once: true, Patience: 700 * time.Millisecond, Say: func(string, ...any) {}}, []*handoff.Lane{lane}).Run(t.Context())
+		if err != nil || s.acked != "1-05" || lane.Copied != 6 {
+			t.Errorf("%v; %d copied, acknowledged up to %s", err, lane.Copied, s.acked)
+		}
+	})
 }
 
 // What one feed's receiver refuses, or can't take for now, keeps no other feed back.

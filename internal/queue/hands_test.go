@@ -10,10 +10,21 @@ import (
 	"spillway/internal/testkit"
 )
 
-// goroutines counts those of hands that wait for work.
+// goroutines counts those of hands, at work or not.
 func goroutines() int {
 	buf := make([]byte, 1<<20)
 	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*Hands).run(")
+}
+
+// idle counts those of them that wait for the next piece of work.
+func idle() (n int) {
+	buf := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if head, frames, _ := strings.Cut(stack, "\n"); strings.Contains(head, "[select") && strings.Contains(frames, "(*Hands).run(") {
+			n++
+		}
+	}
+	return n
 }
 
 func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goroutines
@@ -31,8 +42,9 @@ func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goro
 			})
 		}
 		together.Wait()
+		testkit.Eventually(t, 5e9, "all hands to be free", func() bool { return idle() == goroutines() })
 	}
-	if n := goroutines() - before; n < 4 || n > 8 {
+	if n := goroutines() - before; n != 4 {
 		t.Errorf("%d goroutines after twenty jobs, four at once", n)
 	}
 	h.Close()
