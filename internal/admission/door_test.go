@@ -17,7 +17,7 @@ import (
 
 var errAway = errors.New("LOADING Redis is loading the dataset in memory")
 
-// books answer as the test says: room for so many, and away for so many tries.
+// books is books with room for some jobs, which are unavailable for some tries.
 type books struct {
 	room, away int
 	seen       []string
@@ -58,7 +58,7 @@ func (b *books) put(ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.
 	return answers, job.Room{Retry: time.Millisecond}, nil
 }
 
-// instant is a clock whose waits are over at once and move its time.
+// instant is a clock whose waits end at once and advance its time.
 type instant struct {
 	clock.Real
 	now time.Time
@@ -143,7 +143,7 @@ func TestRedisAwayIsWaitedForUntilPatienceEnds(t *testing.T) {
 	}
 }
 
-// The books answer an offer again by its ticket: it must not change while the answer is asked for, and not come again.
+// The books recognise a repeated offer by its ticket. The ticket must stay the same while the answer is unknown, and must not be used again.
 func TestAnOfferKeepsItsTicketUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := &books{room: 1, away: 3, grow: 1}
@@ -170,7 +170,7 @@ func TestAnOfferKeepsItsTicketUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// meeting books let nobody go before all have come.
+// meeting is books that answer no offer before all have arrived.
 type meeting struct {
 	all     sync.WaitGroup
 	mu      sync.Mutex

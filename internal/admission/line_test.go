@@ -15,7 +15,7 @@ import (
 	"spillway/internal/job"
 )
 
-// slow is books that carry an offer out when they are told to.
+// slow is books that carry out an offer when the test says so.
 type slow struct {
 	mu      sync.Mutex
 	arrived chan job.Ticket
@@ -54,7 +54,7 @@ func (s *slow) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	}, nil
 }
 
-// next is the ticket of the offer that comes next.
+// next returns the ticket of the next offer.
 func (s *slow) next(t *testing.T) job.Ticket {
 	t.Helper()
 	select {
@@ -107,7 +107,7 @@ func TestAnOfferComesOnTheHeelsOfTheOneBefore(t *testing.T) {
 	told(t, "c", c, nil)
 }
 
-// What was turned away, or came to nothing, is offered again when the one before has ended; then it needs to come behind nothing.
+// An offer that was turned away or lost is repeated when the offer before it has ended. It then has to wait for no other offer.
 func TestAnOfferThatOvertakesIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]error{"overtaken": errors.New("EARLY"), "lost": errAway} {
@@ -139,7 +139,7 @@ func TestAnOfferThatOvertakesIsMadeAgain(t *testing.T) {
 	}
 }
 
-// Behind an offer that was given up nothing goes in: the order of the file would be lost.
+// After an offer was given up, no later offer is admitted, because the order of the file would be lost.
 func TestNothingGoesInBehindAnOfferThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no right to write")
@@ -158,7 +158,7 @@ func TestNothingGoesInBehindAnOfferThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// Nor does an offer begin that comes when the one before has failed already.
+// An offer that comes after the one before it has failed is not begun.
 func TestNoOfferBeginsWhenOneHasFailed(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no right to write")
@@ -191,7 +191,7 @@ func TestOffersOfDifferentGatewaysHaveNoOrder(t *testing.T) {
 	told(t, "a", a, nil)
 }
 
-// With another mode than park what has no room must go before what comes behind it.
+// In modes other than park, jobs without room must be admitted before the jobs behind them.
 func TestOnlyWhatMayBeParkedGoesTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []admission.Mode{admission.Wait, admission.Fail} {

@@ -54,7 +54,7 @@ func TestExhaustedJobsGoInAgainLaterEachTimeAndNotForEver(t *testing.T) {
 	_, _, err := b.books.Readmit(b.ctx, []job.Return{{ID: "x", Generation: b.record("x").Generation, Reason: job.Exhausted, Key: job.ForgetKey}})
 	b.must(err)
 	b.call("x", job.Exhausted, failing())
-	round() // a person's replay starts the count anew
+	round() // a person's replay restarts the count
 	want(t, "jobs that may go in again", b.c.Exists(b.ctx, b.keys.Again()).Val(), 0)
 }
 

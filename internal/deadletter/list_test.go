@@ -102,7 +102,7 @@ func TestReadingIsStableWhileJobsComeAndGo(t *testing.T) {
 		switch len(seen) {
 		case 1:
 			b.discard("j1", "j400", "j600")
-			b.replay("j900") // not read yet, and parked anew behind the mark, for the same reason and for another one
+			b.replay("j900") // not read yet, and parked again behind the mark, for the same reason and for another one
 			b.call("j900", job.Rejected, refused("no"))
 			b.replay("j901")
 			b.call("j901", job.Exhausted, refused("no"))

@@ -183,7 +183,7 @@ func TestNoByteOfTheTrailIsChangedUnseen(t *testing.T) {
 	}
 }
 
-// A chain that somebody has written anew as a whole, or that a restored Redis has written on, differs from a head that was written down.
+// A chain that somebody rewrote as a whole, or that a restored Redis continued, differs from a head that was recorded elsewhere.
 func TestAHeadThatWasWrittenDownTellsOfAnotherChain(t *testing.T) {
 	t.Parallel()
 	s := chainedStore(t, 4)
@@ -214,7 +214,7 @@ func TestAHeadThatWasWrittenDownTellsOfAnotherChain(t *testing.T) {
 	}
 }
 
-// Where somebody has cut the trail off, acts go on behind what is missing, and take no other entry's place.
+// If somebody cut off the trail, later acts are recorded behind the missing entries, and take the place of none.
 func TestActsGoOnBehindATrailThatWasCutOff(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]int64{"the end": 6, "all": 0} {

@@ -18,7 +18,7 @@ import (
 
 const clientSecret = "s3cret-of-the-client"
 
-// authority is a token endpoint, and the gateway that its tokens open.
+// authority is a token endpoint and the gateway that accepts its tokens.
 type authority struct {
 	*rig
 	log *testkit.Log
@@ -35,7 +35,7 @@ type authority struct {
 	answer  func(call int, w http.ResponseWriter, r *http.Request) // nil: 200
 }
 
-// opened makes a gateway that wants access tokens; settings are the rest of its part of the file.
+// opened makes a gateway that requires access tokens. settings is the rest of its configuration.
 func opened(t *testing.T, settings string) *authority {
 	t.Helper()
 	a := &authority{rig: &rig{t: t}, log: &testkit.Log{}, life: 3600, valid: map[string]bool{}, secret: clientSecret}
@@ -91,7 +91,7 @@ func (a *authority) pay(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// revoke has the gateway take none of the tokens that were granted.
+// revoke makes the gateway reject all tokens granted so far.
 func (a *authority) revoke() {
 	a.set(func() { clear(a.valid) })
 }
@@ -108,7 +108,7 @@ func (a *authority) counts() (asked, called, refused int) {
 	return a.asked, a.called, a.refused
 }
 
-// start serves with a log that is read.
+// start starts a dispatcher whose log the test reads.
 func (a *authority) start() *Dispatcher {
 	a.t.Helper()
 	a.t.Cleanup(func() {
@@ -143,7 +143,7 @@ func (a *authority) look() Glance {
 	return v
 }
 
-// Two processes share one token. When it is revoked, each job goes again with another one: no attempt is spent, no 401 stands in a history, nobody is held.
+// Two processes share one access token. When it is revoked, each job is called again with a new one: no attempt is spent, no history has a 401, and no gateway is held.
 func TestARevokedTokenCostsNoAttempt(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [100/s]}\nretry: {attempts: 1}")
@@ -167,7 +167,7 @@ func TestARevokedTokenCostsNoAttempt(t *testing.T) {
 	}
 }
 
-// A gateway that always answers 401 is held as one without tokens is. It sees few calls, and few tokens are asked for.
+// A gateway that answers 401 to every token is held. It gets few calls, and its token endpoint few requests.
 func TestAGatewayThatAlwaysRefusesSeesFewCalls(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [20/s]}")
@@ -186,7 +186,7 @@ func TestAGatewayThatAlwaysRefusesSeesFewCalls(t *testing.T) {
 	}
 }
 
-// Without a token nobody is called and no slot is used, and status, job and log say why. When the secret is put right, a reload is enough.
+// Without a token no call is made and no slot is used, and status, job and log say why. After the secret is corrected, a reload is enough.
 func TestWithoutATokenNothingIsCalled(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [1/h], jitter: 1m}\ncircuit: {max: 1s}") // if the slot is lost, the job waits for an hour
@@ -217,7 +217,7 @@ func TestWithoutATokenNothingIsCalled(t *testing.T) {
 	}
 }
 
-// A token endpoint that is down for a while is an outage like any other: no attempt is spent, and calls go on when it is back.
+// A token endpoint that is down for a while is an outage like any other: no attempt is spent, and calls continue when it is back.
 func TestATokenEndpointThatIsDownForAWhile(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [100/s]}\nretry: {attempts: 1}\ncircuit: {max: 1s}")
@@ -239,7 +239,7 @@ func TestATokenEndpointThatIsDownForAWhile(t *testing.T) {
 	}
 }
 
-// What the file says of a 401 is done, whatever becomes of the token.
+// A rule on 401 in the file applies, whatever happens to the token.
 func TestARuleOn401Wins(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [100/s]}\nanswers: {rules: [{status: 401, then: refused}]}")
@@ -252,14 +252,14 @@ func TestARuleOn401Wins(t *testing.T) {
 	}
 }
 
-// refuseAll has the gateway take no token, also none that is granted later.
+// refuseAll makes the gateway reject every token, also those granted later.
 func (a *authority) refuseAll() {
 	a.set(func() {
 		a.answer = func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 	})
 }
 
-// A job whose earlier call may have charged is no surer after a 401: the same key goes out, and the record says that it may have charged.
+// After a 401, a job whose earlier call may have charged is as unsure as before: the same key is sent, and the record says that it may have charged.
 func TestA401LeavesAnUnsureJobUnsure(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [100/s]}\nretry: {first: 50ms}")
@@ -292,7 +292,7 @@ func TestA401LeavesAnUnsureJobUnsure(t *testing.T) {
 	}
 }
 
-// What the gateway repeats of the token is not kept.
+// If the gateway repeats the token in its answer, the record does not contain it.
 func TestTheTokenIsNotInRecordedAnswers(t *testing.T) {
 	t.Parallel()
 	a := opened(t, "leak: {limits: [100/s]}")

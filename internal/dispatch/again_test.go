@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// exhaust parks n jobs of the gateway at that place as exhausted, their time to go in again come.
+// exhaust parks n jobs of the gateway at that index as exhausted, and makes them due for an automatic replay.
 func (r *rig) exhaust(at, n int) {
 	r.t.Helper()
 	g, ctx := r.cfg.Gateways[at], r.t.Context()
@@ -40,8 +40,8 @@ func (r *rig) exhaust(at, n int) {
 	}
 }
 
-// Two dispatchers and a gateway that is paused, then well: the exhausted jobs wait for that, and are called once each. Where the
-// configuration does not ask for it, they stay.
+// While the gateway is paused, exhausted jobs stay parked. When it is resumed, two dispatchers replay them, and each is called once. A gateway
+// whose configuration does not ask for this keeps them parked.
 func TestExhaustedJobsGoInByThemselvesWhenTheGatewayIsWell(t *testing.T) {
 	t.Parallel()
 	const n = 30
@@ -57,7 +57,7 @@ func TestExhaustedJobsGoInByThemselvesWhenTheGatewayIsWell(t *testing.T) {
 	r.exhaust(1, 1)
 	first := r.serve()
 	r.serve()
-	for _, u := range first.units()[:1] { // a look while it is paused takes nothing
+	for _, u := range first.units()[:1] { // while it is paused, this replays nothing
 		if err := u.recoverOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// machine is one on which dispatchers come and go.
+// machine is a machine on which dispatchers start and stop.
 type machine struct {
 	*rig
 	state string
@@ -51,7 +51,7 @@ func (m *machine) serveOnce(at, done int) {
 	stop(d)
 }
 
-// age makes a gateway's data so much older than this machine has seen it.
+// age makes a gateway's data older, by that much, than what this machine has seen.
 func (r *rig) age(at int, by time.Duration) {
 	r.t.Helper()
 	key := redisdb.NewKeys(r.cfg.Gateways[at].Name).Alive()
@@ -60,7 +60,7 @@ func (r *rig) age(at int, by time.Duration) {
 	}
 }
 
-// On a cluster one shard can be restored alone: the gateways of the others are served.
+// In a cluster, a single shard may be restored. The gateways of the other shards are served.
 func TestOneRestoredGatewayDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	m := &machine{rig: setup(t, quick, quick), state: t.TempDir()}
@@ -84,7 +84,7 @@ func TestOneRestoredGatewayDoesNotStopTheOthers(t *testing.T) {
 	stop(d)
 }
 
-// again accepts n other jobs.
+// again admits n other jobs.
 func (r *rig) again(at, n int) {
 	r.t.Helper()
 	name := r.cfg.Gateways[at].Name
@@ -120,7 +120,7 @@ func TestNothingStartsWhereAllIsRestoredUntilAnOperatorSaysSo(t *testing.T) {
 	}
 }
 
-// The doubt comes while a handler has a job in hand: the job goes back to the queue, and no call is made.
+// The data becomes doubted while a handler holds a job: the job returns to the queue, and no call is made.
 func TestAJobInHandIsNotCalledInOldData(t *testing.T) {
 	t.Parallel()
 	m := &machine{rig: setup(t, quick)}

@@ -22,7 +22,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// after does something once, after the first look at other gateways.
+// after calls do once, after the first query of the other gateways.
 func (w *anywhere) after(do func()) {
 	var begun atomic.Bool
 	w.c.(*redis.Client).AddHook(&between{cut: cut{left: 1 << 30}, do: func() {
@@ -32,7 +32,7 @@ func (w *anywhere) after(do func()) {
 	}})
 }
 
-// A gateway may be new in the register while another offer of the same door reads it: that is no reason to miss it.
+// A gateway that was registered while another offer of the same door read the register is asked, too.
 func TestAGatewayThatAnotherOfferFindsIsAskedToo(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -49,7 +49,7 @@ func TestAGatewayThatAnotherOfferFindsIsAskedToo(t *testing.T) {
 	}
 }
 
-// An offer that the books turn away holds no claim: it may wait for long for the offer before it, and that for a claim of another gateway.
+// An offer that the books turn away keeps no claim. It may wait long for the offer before it, which may in turn wait for a claim of another gateway.
 func TestAnOfferThatIsTurnedAwayHoldsNoClaim(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -73,7 +73,7 @@ func TestAnOfferThatIsTurnedAwayHoldsNoClaim(t *testing.T) {
 	}
 }
 
-// The same offer may be on its way once more, from a connection that stalls: what is said of the one proves nothing of the other.
+// A copy of the same offer may still arrive over a stalled connection. The answer to one copy says nothing about the other.
 func TestAnOfferThatMayStillComeKeepsItsClaim(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -93,7 +93,7 @@ func TestAnOfferThatMayStillComeKeepsItsClaim(t *testing.T) {
 	}
 }
 
-// aged ages claims after each look at other gateways, as if it had taken long, and adds up what one look asks for.
+// aged shortens the life of a claim after each query of the other gateways, as if the query had taken long, and counts the keys of each query.
 type aged struct {
 	cut
 	c     redis.UniversalClient
@@ -114,7 +114,7 @@ func (a *aged) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 	}
 }
 
-// probed are books before which something looks at an offer, or loses it.
+// probed is books that pass each offer to look first. If look returns an error, the offer is lost.
 type probed struct {
 	ledger.Offerer
 	look func(ticket job.Ticket) error
@@ -130,7 +130,7 @@ func (p probed) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	}, err
 }
 
-// others are the names of so many more gateways, behind those of the test.
+// others returns n more gateway names, which sort after those of the test.
 func others(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -147,7 +147,7 @@ func newcomers(n int) []job.Newcomer {
 	return jobs
 }
 
-// However long it takes to ask all gateways, the claims are fresh at its end.
+// However long it takes to ask all gateways, the claims are renewed at the end.
 func TestClaimsOutliveALookAtManyGateways(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -177,7 +177,7 @@ func TestClaimsOutliveALookAtManyGateways(t *testing.T) {
 	}
 }
 
-// A claim that ends while the other gateways are asked is not made again: one that was asked may have taken the id in since.
+// A claim that expires while the other gateways are asked is not renewed: a gateway that was asked may have admitted the id since.
 func TestAClaimThatEndsDuringALookCountsNoMore(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -199,8 +199,8 @@ func TestAClaimThatEndsDuringALookCountsNoMore(t *testing.T) {
 	}
 }
 
-// Two producers bring the same ids to two gateways in opposite orders, each with the next chunk on its way before the one before is answered. Each id goes in once, and
-// neither waits for the other until claims end, which takes 12 s.
+// Two producers send the same ids to two gateways in opposite orders. Each sends its next chunk before the previous one is answered. Each id is admitted once, and
+// neither producer waits for claims of the other to expire, which takes 12 s.
 func TestTwoLinesInOppositeOrdersTakeNoIDTwice(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -242,7 +242,7 @@ func TestTwoLinesInOppositeOrdersTakeNoIDTwice(t *testing.T) {
 	}
 }
 
-// expired is how many keys of a Redis have come to the end of their time.
+// expired returns how many keys of a Redis have expired so far.
 func expired(t *testing.T, c redis.UniversalClient) (n int64) {
 	t.Helper()
 	_, text, _ := strings.Cut(c.Info(t.Context(), "stats").Val(), "expired_keys:")

@@ -24,7 +24,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// anywhere is a Redis with gateways of which a file has the first two.
+// anywhere is a Redis with three gateways. The configuration has only the first two.
 type anywhere struct {
 	t          *testing.T
 	c          redis.UniversalClient
@@ -63,7 +63,7 @@ func (w *anywhere) must(err error) {
 	}
 }
 
-// door is that of another process.
+// door returns the door of another process.
 func (w *anywhere) door() *admission.Door { return Door(w.c, w.cfg, patience) }
 
 func payloads(text string, ids ...string) []job.Job {
@@ -74,7 +74,7 @@ func payloads(text string, ids ...string) []job.Job {
 	return jobs
 }
 
-// admit says of each job what became of it, as in "duplicate at b".
+// admit returns the outcome of each job, such as "duplicate at b".
 func (w *anywhere) admit(door *admission.Door, gateway string, jobs ...job.Job) string {
 	w.t.Helper()
 	answers, err := door.Admit(w.t.Context(), gateway, jobs, admission.Park)
@@ -91,7 +91,7 @@ func (w *anywhere) admit(door *admission.Door, gateway string, jobs ...job.Job) 
 	return strings.Join(said, ", ")
 }
 
-// known is how many gateways have a record of the job.
+// known returns how many gateways have a record of the job.
 func (w *anywhere) known(id string) (n int64) {
 	w.t.Helper()
 	for _, name := range []string{w.a, w.b, w.gone} {
@@ -113,7 +113,7 @@ func (w *anywhere) claimed(ids ...string) (n int64) {
 	return n
 }
 
-// everywhere runs a test on one Redis and on a cluster.
+// everywhere runs a test on a single Redis and on a cluster.
 func everywhere(t *testing.T, test func(t *testing.T, url string)) {
 	t.Helper()
 	t.Run("one Redis", func(t *testing.T) { t.Parallel(); test(t, testkit.Server(t).URL()) })
@@ -160,7 +160,7 @@ func TestAnIDIsKnownOverAllGateways(t *testing.T) {
 	})
 }
 
-// Payloads are sealed under each gateway's own name, and digests with them.
+// Each gateway seals payloads and digests under its own name. An id is known over all gateways nevertheless.
 func TestAnIDIsKnownOverAllGatewaysWhosePayloadsAreSealed(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL(), "encryption: {active: k1, keys: {k1: \"${SPILLWAY_KEY}\"}}\n")
@@ -170,7 +170,7 @@ func TestAnIDIsKnownOverAllGatewaysWhosePayloadsAreSealed(t *testing.T) {
 	}
 }
 
-// Of two that send the same ids to two gateways at the same moment, exactly one has each of them taken in.
+// When the same ids are sent to two gateways at the same time, each id is admitted at exactly one of them.
 func TestTwoGatewaysNeverTakeTheSameIDIn(t *testing.T) {
 	t.Parallel()
 	everywhere(t, func(t *testing.T, url string) {
@@ -200,7 +200,7 @@ func TestTwoGatewaysNeverTakeTheSameIDIn(t *testing.T) {
 	})
 }
 
-// A process that dies at whatever command keeps no id from going in: at once at the same gateway, and at another one when its claim has ended.
+// A process may die at any command: the ids it claimed can be admitted at once at the same gateway, and at another one when the claim has expired.
 func TestAClaimOfADeadProcessBlocksNoID(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -260,7 +260,7 @@ func cutting(t *testing.T, url string, n int, after bool) (redis.UniversalClient
 	return c, hook
 }
 
-// stalled are books before which an offer stands still, with its claims. The first one never gets there, and nobody is told.
+// stalled is books before which an offer stalls while it holds its claims. The first offer is lost.
 type stalled struct {
 	ledger.Offerer
 	here, open chan struct{}
@@ -279,7 +279,7 @@ func (g *stalled) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	}, err
 }
 
-// An offer that stood still until its claims have ended is not carried out: what another gateway took in meanwhile is known there.
+// An offer that stalled until its claims had expired is not carried out, but repeated: another gateway may have admitted its ids meanwhile.
 func TestAnOfferBehindItsClaimsIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	w := newAnywhere(t, testkit.Server(t).URL())
@@ -314,7 +314,7 @@ func TestAnOfferBehindItsClaimsIsLookedAtAgain(t *testing.T) {
 		t.Fatalf("it went in after %v, under another's claim", waited)
 	}
 	g.open <- struct{}{} // for the answer that may have been lost
-	<-g.here             // and anew
+	<-g.here             // and again
 	if n := w.known("y"); n != 0 {
 		t.Fatal("it was carried out too late")
 	}
@@ -327,7 +327,7 @@ func TestAnOfferBehindItsClaimsIsLookedAtAgain(t *testing.T) {
 	}
 }
 
-// between does something once, when all gateways have been asked.
+// between calls do once, when all gateways have been asked.
 type between struct {
 	cut
 	do func()
@@ -344,7 +344,7 @@ func (b *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// While a gateway is renamed its jobs change their keys, and one may be under neither name when it is looked for.
+// While a gateway is renamed, the keys of its jobs change. A job may be under neither name at the moment it is looked for.
 func TestAJobIsKnownWhileItsGatewayIsRenamed(t *testing.T) {
 	t.Parallel()
 	for _, over := range []bool{false, true} {

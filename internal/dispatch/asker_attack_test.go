@@ -11,7 +11,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// A gateway without keys has a payment for each call. That of a call which was declined, and made again, says nothing of the other one, which a search may not show yet.
+// At a gateway without idempotency keys, each call makes a payment of its own. A declined payment of an earlier call says nothing about that of a later call, which a search may not show yet.
 func TestAnEarlierCallsRefusalSettlesNothing(t *testing.T) {
 	t.Parallel()
 	c := newCashier()
@@ -32,7 +32,7 @@ func TestAnEarlierCallsRefusalSettlesNothing(t *testing.T) {
 	}
 }
 
-// Where a pending job's payload can't be opened, nobody can ask: that is shown as look-ups that fail are, and shows nothing of the payload.
+// A pending job whose payload can't be opened can't be looked up. This is shown like a failing look-up, and shows nothing of the payload.
 func TestAPayloadThatCantBeOpenedIsShown(t *testing.T) {
 	t.Parallel()
 	c := newCashier()

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/record"
 )
 
-// A look-up carries its job's lane as the call did, so the gateway counts both: together they keep the lane's limit, and neither of them waits for ever.
+// A look-up carries its job's lane, as the call did, so the gateway counts both. Together they keep the lane's limit, and neither waits for ever.
 func TestLookUpsKeepTheLimitsOfLanes(t *testing.T) {
 	t.Parallel()
 	c := newCashier()

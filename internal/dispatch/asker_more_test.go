@@ -16,10 +16,10 @@ import (
 	"spillway/internal/testkit"
 )
 
-// paged is asked, with a list of three pages.
+// paged is asked with a list of up to five pages.
 var paged = strings.Replace(asked, `match: {reference: "{id}"}}`, `match: {reference: "{id}"}, next: next, parameter: page, pages: 5}`, 1)
 
-// A look-up goes through the pages of a list, with a slot for each, and its claim holds for longer with each.
+// A look-up reads the pages of a list, with a slot for each page, and extends its claim for each page.
 func TestALookUpReadsAListToTheEnd(t *testing.T) {
 	t.Parallel()
 	c := newCashier()
@@ -44,7 +44,7 @@ func TestALookUpReadsAListToTheEnd(t *testing.T) {
 	}
 }
 
-// Between two pages the gateway is paused, which the look-up waits for; or another process has the claim, which it leaves to that one.
+// If the gateway is paused between two pages, the look-up waits. If another process has taken the claim, the look-up ends.
 func TestALookUpLetsGoBetweenPages(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -102,7 +102,7 @@ func TestALookUpLetsGoBetweenPages(t *testing.T) {
 	}
 }
 
-// What a look-up came to is written down also when Redis is full, whatever it is. None begins in a full Redis, and they go on when there is room.
+// The outcome of a look-up is recorded even if Redis is full, whatever the outcome. No look-up begins while Redis is full, and they continue when there is room.
 func TestLookUpsInAFullRedis(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -165,7 +165,7 @@ func TestLookUpsInAFullRedis(t *testing.T) {
 	}
 }
 
-// Redis is killed while a look-up is under way, and comes back with what it has on disk: what the look-up found is written down.
+// Redis is killed during a look-up and restarts with its data from disk: the finding of the look-up is recorded.
 func TestALookUpOutlivesItsRedis(t *testing.T) {
 	t.Parallel()
 	server, c := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always"), newCashier()
@@ -206,7 +206,7 @@ func TestALookUpOutlivesItsRedis(t *testing.T) {
 	}
 }
 
-// A file without the look-up is taken over: jobs stay pending while another process asks, are parked when nobody does, and are asked about again when the file has it again.
+// A reload removes the look-up from the file. Jobs stay pending while another process makes look-ups, are parked when none does, and are looked up again when the file has it again.
 func TestALookupIsTakenOutOfTheFile(t *testing.T) {
 	t.Parallel()
 	c := newCashier()
@@ -257,10 +257,10 @@ func TestALookupIsTakenOutOfTheFile(t *testing.T) {
 	}
 }
 
-// unaskedLong is longer than anybody waits for another process that asks.
+// unaskedLong is longer than any process waits for another one that makes look-ups.
 const unaskedLong = 2 * time.Minute
 
-// Two processes together keep look-ups to their share while jobs wait, and to their own limit afterwards.
+// Two processes together keep their look-ups within the share while jobs wait, and within the limit of look-ups afterwards.
 func TestTwoProcessesKeepTheLimitsOfLookUps(t *testing.T) {
 	t.Parallel()
 	const lost, each, share, own = 300, 4, 20, 60

@@ -17,8 +17,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// cashier is a gateway without idempotency keys that can be asked what it has charged. The job's id says what its calls come to: those with "lost" are charged and get no
-// answer, those with "cut" get none and are not charged, the first time, and those with "no" are declined without an answer.
+// cashier is a gateway without idempotency keys that can be asked what it has charged. The job's id says what happens to its calls. With "lost", the first one is charged and
+// gets no answer. With "cut", the first one is not charged and gets no answer. With "no", each is declined without an answer.
 type cashier struct {
 	mu    sync.Mutex
 	paid  map[string]int // charges by job
@@ -27,7 +27,7 @@ type cashier struct {
 	looks []time.Time
 	last  time.Time // when the last call came
 	all   []int64   // when calls and look-ups came, in µs
-	// ask answers a look-up; nil: as things are.
+	// ask may answer a look-up. Nil, or a return of false: the look-up gets the truth.
 	ask func(w http.ResponseWriter, id string) (answered bool)
 }
 
@@ -81,7 +81,7 @@ func (c *cashier) look(w http.ResponseWriter, id string) {
 	fmt.Fprint(w, `{"data":[]}`)
 }
 
-// asked is the gateway's part of the file.
+// asked is the gateway's configuration.
 const asked = `leak: {limits: [200/s], jitter: 1ms}
 retry: {attempts: 3}
 circuit: {failures: 100}
@@ -95,7 +95,7 @@ lookup:
     - {body: {status: declined}, then: refused}
     - {absent: true, then: not_done, after: 200ms}`
 
-// before makes a gateway of these settings that calls a cashier.
+// before makes a gateway with these settings whose calls go to a cashier.
 func before(t *testing.T, c *cashier, settings string) *rig {
 	t.Helper()
 	r := &rig{t: t}
@@ -119,7 +119,7 @@ func beforeVirtually(t *testing.T, c *cashier, settings string, test func(t *tes
 	virtually(t, c, `{url: "URL", timeout: 5s, idempotency_header: ""}`, settings, test)
 }
 
-// take takes in jobs whose payload names them.
+// take admits jobs whose payload contains their id.
 func (r *rig) take(ids ...string) {
 	r.t.Helper()
 	name := r.cfg.Gateways[0].Name
@@ -132,7 +132,7 @@ func (r *rig) take(ids ...string) {
 	}
 }
 
-// until waits until the gateway stands like that.
+// until waits until is holds for the gateway's standing.
 func (r *rig) until(what string, is func(record.Standing) bool) record.Standing {
 	r.t.Helper()
 	var s record.Standing
@@ -154,7 +154,7 @@ func (r *rig) find(id string) job.Record {
 	return rec
 }
 
-// After a hold a look-up goes ahead where nothing else does: a gateway with nothing but pending jobs gets well again.
+// After a hold, a look-up may be the first request. So a hold of a gateway that has only pending jobs ends.
 func TestALookUpEndsAHold(t *testing.T) {
 	t.Parallel()
 	c := newCashier()
@@ -177,7 +177,7 @@ func TestALookUpEndsAHold(t *testing.T) {
 	})
 }
 
-// A 429 of a look-up holds the gateway, and only look-ups where they have limits of their own. Neither uses the schedule up.
+// A 429 to a look-up holds the gateway. If look-ups have limits of their own, it holds only look-ups. In both cases it uses up no step of the schedule.
 func TestALookUpIsToldToWait(t *testing.T) {
 	t.Parallel()
 	for name, own := range map[string]string{"the gateway's limit": "", "their own limit": "\n  limits: [100/s]"} {
@@ -213,7 +213,7 @@ func TestALookUpIsToldToWait(t *testing.T) {
 	}
 }
 
-// What a gateway without keys can tell is left to nobody: a charge whose answer was lost is found, one that was never made is made, and a no is a no.
+// No job is left to a person if a gateway without keys can tell its outcome: a charge whose answer was lost is found, a missing one is made, and a decline stays one.
 func TestUnknownOutcomesSettleThemselves(t *testing.T) {
 	t.Parallel()
 	c := newCashier()

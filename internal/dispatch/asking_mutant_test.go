@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Each part of what settles outcomes is needed: a program without it is found out.
+// Each part that settles outcomes is needed: the judge finds a program without it.
 func TestMutantsOfLookupsAreFoundOut(t *testing.T) {
 	t.Parallel()
 	const s = time.Second

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/job"
 )
 
-// windowed is a bank with a window at which one can ask: for payments by one's own reference, by the bank's, or through the list of all.
+// windowed is a bank that offers look-ups: of payments by our reference, by the bank's, or in the list of all payments.
 const windowed = `
 gateway: window/v1
 about: "A bank with a window."
@@ -44,14 +44,14 @@ endpoints:
 fates: {2xx-later: {}, not-found-yet: {}}
 `
 
-// withKeys are keys that live for six minutes, of which five are trusted.
+// withKeys are idempotency keys that live for six minutes. Five of these are trusted.
 const withKeys = `
 keys: [{in: header, name: Idempotency-Key, min: 1, max: 255, bad: invalid, life: 6m}]
 saved: {2xx: answer, 4xx: answer, 5xx: %s, compare: [path, body], mismatch: mismatch, mark: {Idempotent-Replayed: "true"}}
 running: [in-use, wait]
 `
 
-// table is the bank's double.
+// table returns the table of the bank's double.
 func (a teller) table(t *testing.T) *double.Table {
 	t.Helper()
 	text := windowed + "keys: []\n"
@@ -65,7 +65,7 @@ func (a teller) table(t *testing.T) *double.Table {
 	return table
 }
 
-// teller is the file's part of a gateway that can be asked: how, in its own words, and what else stands in it.
+// teller is the configuration of a gateway with look-ups.
 type teller struct {
 	perSecond int
 	keys      bool
@@ -76,7 +76,7 @@ type teller struct {
 	more      string // lines of the gateway, indented by four
 }
 
-// waits are when it is asked, in all stories.
+// waits is the schedule of look-ups in all stories.
 const waits = "[5s, 20s, 40s, 1m, 1m, 2m, 5m, 10m, 30m, 1h, 3h, 6h]"
 
 func (a teller) file() string {
@@ -105,7 +105,7 @@ func (a teller) file() string {
 	return text
 }
 
-// invoices are payments of n jobs, each of its own amount.
+// invoices returns n jobs, each with its own amount.
 func (s *shop) invoices(from, n int) (jobs []job.Job) {
 	for i := range n {
 		id := fmt.Sprintf("inv-%05d", from+i)
@@ -114,7 +114,7 @@ func (s *shop) invoices(from, n int) (jobs []job.Job) {
 	return jobs
 }
 
-// bill takes in n jobs, and returns their ids.
+// bill admits n jobs, and returns their ids.
 func (s *shop) bill(from, n int) (ids []string) {
 	s.t.Helper()
 	defer func() { s.bills = append(s.bills, bill{time.Since(s.began), ids}) }()
@@ -127,13 +127,13 @@ func (s *shop) bill(from, n int) (ids []string) {
 	return ids
 }
 
-// bill is jobs that were taken in at a moment.
+// bill is jobs that were admitted at a moment.
 type bill struct {
 	at  time.Duration
 	ids []string
 }
 
-// bookings are the payments that the bank's ledger has of each job, but for those that have failed.
+// bookings returns the payments of each job in the bank's ledger, without failed ones.
 func (s *shop) bookings() map[string][]double.Entry {
 	all := map[string][]double.Entry{}
 	for _, e := range s.double.Ledger() {
@@ -144,8 +144,8 @@ func (s *shop) bookings() map[string][]double.Entry {
 	return all
 }
 
-// untrue says what of a job's end is not true by the bank's ledger, or was left to a person though the bank could tell; "" where nothing is. A job may end as exhausted: the
-// bank told after each call that it made no payment of it, and so many calls are all that it has. One whose calls brought the first one's saved failure again has not had them.
+// untrue says how a job's end contradicts the bank's ledger, or that it was left to a person although the bank could tell; empty: nothing. A job may end as exhausted if the
+// bank said after each of its calls that it made no payment. A job whose later calls repeated the saved failure of the first one may not.
 func (s *shop) untrue(rec job.Record, booked []double.Entry) string {
 	tried := rec.Attempts >= s.g.Retry.Attempts && (rec.KeyGeneration > 1 || !strings.Contains(rec.Error, "repeated answer"))
 	what := ""
@@ -172,7 +172,7 @@ func (s *shop) untrue(rec job.Record, booked []double.Entry) string {
 	return fmt.Sprintf("%s %s: %s %s, %d charges: %s", rec.Job.ID, what, rec.State, rec.Reason, len(booked), rec.Error)
 }
 
-// asked are the look-ups by when they came, and the first calls of jobs.
+// asked returns when look-ups came, and when jobs were called first.
 func (s *shop) asked() (looks, first []time.Duration) {
 	for _, c := range s.double.Calls() {
 		if c.Look != "" {
@@ -182,7 +182,7 @@ func (s *shop) asked() (looks, first []time.Duration) {
 	return looks, slices.Sorted(maps.Values(s.firstCalls()))
 }
 
-// firstCalls is when each job was called first.
+// firstCalls returns when each job was called first.
 func (s *shop) firstCalls() map[string]time.Duration {
 	first := map[string]time.Duration{}
 	for _, c := range s.double.Calls() {
@@ -203,7 +203,7 @@ func within(all []time.Duration, from, to time.Duration) (n int) {
 	return n
 }
 
-// shares looks for look-ups that take more than a tenth of the limit in a stretch of ten seconds while jobs wait that were never called; "" where there are none.
+// shares looks for ten seconds in which look-ups take more than a tenth of the limit while jobs wait that were never called; empty: none.
 func (s *shop) shares(perSecond int) (fault string) {
 	const stretch, some = 10 * time.Second, 3 // some may begin together, and be late
 	looks, _ := s.asked()

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// doubts is one run of what puts outcomes in doubt, and of how the bank tells them.
+// doubts is one run: the events that put outcomes in doubt, and how the bank tells outcomes.
 type doubts struct {
 	seed uint64
 	teller
@@ -29,8 +29,8 @@ func (d doubts) String() string {
 		d.outage.from, d.outage.to, strings.Join(d.fates, "\n  "))
 }
 
-// drawDoubts makes a run of a seed. A payment is made a minute after its call at the latest, and the bank finds it a minute later at the latest: what is not there three minutes
-// after the call is not made.
+// drawDoubts makes the run of a seed. A payment is made within a minute of its call, and the bank finds it within a minute after that: a payment that is not found three minutes
+// after the call was not made.
 func drawDoubts(seed uint64) doubts {
 	rng := rand.New(rand.NewPCG(seed, 18))
 	d := doubts{seed: seed, processes: 1 + rng.IntN(3), jobs: 60 + rng.IntN(80), lag: one(rng, 0, 5*time.Second, 30*time.Second, time.Minute)}
@@ -72,7 +72,7 @@ func drawDoubts(seed uint64) doubts {
 	return d
 }
 
-// play plays a run with the program as it is, or a mutant of it, and returns what is wrong.
+// play runs it with the program, or a mutant of it, and returns what is wrong.
 func (d doubts) play(t *testing.T, m mutant) (wrong []string) {
 	t.Helper()
 	openMutant(t, d.table(t), double.Options{Service: 20 * time.Millisecond, Lag: d.lag}, d.file(), m, func(s *shop) {
@@ -100,7 +100,7 @@ func (d doubts) play(t *testing.T, m mutant) (wrong []string) {
 	return wrong
 }
 
-// upset lets processes die, others take their places three seconds later, and the bank be away.
+// upset kills processes, replaces each three seconds later, and makes the bank unavailable for a while.
 func (s *shop) upset(d doubts) {
 	type act struct {
 		at time.Duration
@@ -121,7 +121,7 @@ func (s *shop) upset(d doubts) {
 	}
 }
 
-// overrun is a call, or a look-up, that the bank had to refuse as one too many; "" where there is none.
+// overrun describes a call or look-up that the bank refused above the limit; empty: none.
 func (s *shop) overrun() string {
 	for _, c := range s.double.Calls() {
 		if c.Status == 429 && c.Fate == "" {
@@ -131,8 +131,8 @@ func (s *shop) overrun() string {
 	return ""
 }
 
-// Whatever puts outcomes in doubt, and however the bank tells them: each verdict is the ledger's, nobody is charged twice, and nothing that the bank can tell is left
-// to a person. The limit holds with look-ups in it, and so does their share.
+// Whatever puts outcomes in doubt, and however the bank tells them, each verdict agrees with the ledger, no job is charged twice, and no outcome that the bank can tell is
+// left to a person. Calls and look-ups together keep the limit, and look-ups keep their share.
 func TestWhatTheGatewayCanTellIsSettledAsItSays(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testkit.Often(20, 500)) {

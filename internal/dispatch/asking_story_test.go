@@ -10,8 +10,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// At 500/s one answer of a hundred is lost, half of them before the charge, at a gateway without keys whose search is a minute behind. It is asked, and nothing is left to a
-// person; where it is not, all of that is.
+// At 500/s, one answer in a hundred is lost, half of them before the charge. The gateway has no keys, and its search is a minute behind. With look-ups, no job is left to a
+// person. Without, all those whose answers were lost are.
 func TestLostAnswersAreSettledByThemselves(t *testing.T) {
 	t.Parallel()
 	const perSecond, lag = 500, time.Minute
@@ -58,7 +58,7 @@ func TestLostAnswersAreSettledByThemselves(t *testing.T) {
 	}
 }
 
-// trueToTheLedger fails where a job's end is not what the bank's ledger says.
+// trueToTheLedger fails the test if a job's end contradicts the bank's ledger.
 func (s *shop) trueToTheLedger(ids []string) {
 	s.t.Helper()
 	booked, wrong := s.bookings(), 0
@@ -74,7 +74,7 @@ func (s *shop) trueToTheLedger(ids []string) {
 	}
 }
 
-// For a while each answer is lost, then the gateway is down for 10 s. Its outcomes are asked for while jobs wait that were never called: these get what look-ups leave, and look-ups a tenth.
+// For a while each answer is lost, then the gateway is down for 10 s. While jobs wait that were never called, look-ups get a tenth of the limit, and these jobs the rest.
 func TestAnIncidentsLookupsKeepToTheirShare(t *testing.T) {
 	t.Parallel()
 	const perSecond, lag, down = 100, 10 * time.Second, 10 * time.Second

@@ -18,7 +18,7 @@ import (
 
 func anything(ledger.Shelved) error { return nil }
 
-// putBatch accepts n jobs of a batch for the first gateway.
+// putBatch admits n jobs of a batch for the first gateway.
 func (r *rig) putBatch(batch string, n int) {
 	r.t.Helper()
 	name := r.cfg.Gateways[0].Name
@@ -55,7 +55,7 @@ func at(state job.State, reason job.Reason) record.Place {
 
 const half = "leak: {limits: [200/s]}\nadmission: {limits: [200/s], burst: 300}"
 
-// A file sent by mistake is cancelled while its jobs are being called; another one goes on, and a replay brings the first one back.
+// A batch is cancelled while its jobs are being called. Another batch continues, and a replay brings the first one back.
 func TestABatchIsCancelledInMidRunAndReplayed(t *testing.T) {
 	t.Parallel()
 	plainly(t, half, func(t *testing.T, r *rig) {
@@ -92,7 +92,7 @@ func TestABatchIsCancelledInMidRunAndReplayed(t *testing.T) {
 	})
 }
 
-// A paused batch lets another one pass, takes newcomers in, and goes on by itself when it is resumed.
+// While a batch is paused, another one is called and new jobs are admitted. When it is resumed, it continues.
 func TestABatchIsPausedInMidRun(t *testing.T) {
 	t.Parallel()
 	plainly(t, half, func(t *testing.T, r *rig) {
@@ -127,7 +127,7 @@ func TestABatchIsPausedInMidRun(t *testing.T) {
 	})
 }
 
-// What has to come through admission first is through no sooner than admission lets it in, however fast the gateway is.
+// The ETA of a batch is no earlier than admission allows, however fast the gateway is.
 func TestTheEndOfABatchWaitsForAdmission(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}\nadmission: {limits: [6/m], burst: 2}")
@@ -142,7 +142,7 @@ func TestTheEndOfABatchWaitsForAdmission(t *testing.T) {
 	}
 }
 
-// A batch that the day's last calls are too few for is through tomorrow, however fast those calls were.
+// If the calls left for the day are too few for a batch, its ETA is tomorrow, however fast the last calls were.
 func TestTheEndOfABatchWaitsForADailyLimit(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [20/d, 50/s]}\nadmission: {limits: [50/s], burst: 100}")

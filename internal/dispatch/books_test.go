@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What config accepts, admission can keep; and a job's cost is bounded by both sides.
+// Admission can keep every configuration that config accepts, and the highest cost of a job depends on admission and on the leak.
 func TestEveryAlgorithmIsWired(t *testing.T) {
 	t.Parallel()
 	tried := map[string]bool{}
@@ -52,7 +52,7 @@ func TestEveryAlgorithmIsWired(t *testing.T) {
 	}
 }
 
-// Admission that can't be kept, which config refuses, takes nothing in and says why; all else goes on.
+// Admission with a configuration that can't be kept, and that config refuses, admits nothing and says why. Everything else works.
 func TestAdmissionThatCanNotBeKeptSaysSo(t *testing.T) {
 	t.Parallel()
 	db, g := testkit.Client(t), config.Gateway{Name: testkit.Gateway(t), Admission: config.Admission{Algorithm: "guess"}, Dedupe: time.Hour}

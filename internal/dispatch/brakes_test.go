@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A gateway that waits for room in a limit of money goes on when a person lifts it, however long the limit would have it wait, and every dispatcher is told.
+// A gateway that waits for room in a limit of money continues when a person lifts the limit, however long it would have to wait. Every dispatcher is told.
 func TestALiftLetsTheGatewayGoOn(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick+"\namount: {field: amount, currency: currency}\nbrakes: [{limit: EUR 10/1h}]")

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// slowly delays what goes to Redis, and what comes back.
+// slowly delays commands on their way to Redis, and answers on their way back.
 func slowly(there, back func(commands int)) testkit.Hook {
 	return testkit.Around(func(cmds []redis.Cmder, send func() error) error {
 		there(len(cmds))
@@ -19,7 +19,7 @@ func slowly(there, back func(commands int)) testkit.Hook {
 	})
 }
 
-// oneProcessor is a machine that all processes of a trial share: each of their commands to Redis takes its processor for a while, one after the other.
+// oneProcessor is the single processor of a machine that all processes of a trial share: each Redis command takes it for a while, one after the other.
 func oneProcessor(takes time.Duration) testkit.Hook {
 	turn := make(chan struct{}, 1)
 	return slowly(func(commands int) {
@@ -29,13 +29,13 @@ func oneProcessor(takes time.Duration) testkit.Hook {
 	}, func(int) {})
 }
 
-// farAway is a Redis whose answers take so long.
+// farAway is a Redis whose answers take away.
 func farAway(away time.Duration) testkit.Hook {
 	half := func(int) { <-time.After(away / 2) }
 	return slowly(half, half)
 }
 
-// slowCalls counts the calls in 30 s at a limit of 100/s, ten seconds after the beginning.
+// slowCalls counts the calls in 30 s, from ten seconds after the beginning, at a limit of 100/s.
 func slowCalls(t *testing.T, processes int, how func() testkit.Hook) (n int) {
 	t.Helper()
 	const begin, end = 10 * time.Second, 40 * time.Second
@@ -54,9 +54,9 @@ func slowCalls(t *testing.T, processes int, how func() testkit.Hook) (n int) {
 	return n
 }
 
-// A machine that is too slow for its limit goes on calling: it does not spend its time on pulling jobs for slots that have passed when the jobs are
-// ready, and a job that is ready takes another slot. Where every slot was kept in hand two processes made 341 calls, and none; where each job whose slot had passed
-// went back to the queue, 1,446, 391 and 12.
+// A machine that is too slow for its limit keeps calling. It does not spend its time on pulling jobs for slots that have passed when the jobs are ready, and a
+// job that is ready takes another slot. When all slots were kept, two processes made 341 calls, and none. When each job whose slot had passed returned to the queue,
+// they made 1,446, 391 and 12.
 func TestAMachineThatIsTooBusyGoesOnCalling(t *testing.T) {
 	t.Parallel()
 	for takes, least := range map[time.Duration]int{6 * time.Millisecond: 1700, 10 * time.Millisecond: 550, 20 * time.Millisecond: 100} {
@@ -69,9 +69,9 @@ func TestAMachineThatIsTooBusyGoesOnCalling(t *testing.T) {
 	}
 }
 
-// A Redis that is far away costs the rate about what its clock is unknown by: calls that will be late for that are counted so from the beginning, and none
-// waits for an answer when it is to be written. Where each waited, a Redis 60 ms away left 900 calls of 3,000, and one 80 ms away none. From 120 ms on few jobs are
-// ready for the slot that they were pulled for: where these went back to the queue, none was called.
+// A Redis that is far away lowers the rate by about the uncertainty of its clock. Calls that will be late because of it are counted as late from the beginning, and
+// none waits for an answer before its write. When each waited, a Redis 60 ms away left 900 calls of 3,000, and one 80 ms away none. From 120 ms on, few jobs are ready for
+// the slot that they were pulled for. When these jobs returned to the queue, none was called.
 func TestAFarRedisKeepsMostOfTheRate(t *testing.T) {
 	t.Parallel()
 	for away, least := range map[time.Duration]int{20 * time.Millisecond: 2700, 60 * time.Millisecond: 2100, 80 * time.Millisecond: 900,

@@ -13,8 +13,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// One lane has more jobs than admission has room for. Jobs of others go in, and are called within as many slots as lanes have jobs; an urgent one of the crowd's own lane is
-// called at once.
+// One lane has more jobs than admission has room for. Jobs of other lanes are admitted, and called within as many slots as there are lanes with jobs. An urgent job of the
+// crowded lane is called at once.
 func TestACrowdLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}
@@ -67,7 +67,7 @@ func TestACrowdLeavesRoomForOthers(t *testing.T) {
 	})
 }
 
-// A gateway gets lanes, and loses them again, while jobs are parked: each is called once, in the order of its lane.
+// A gateway gets lanes and loses them again while jobs are parked. Each job is called once, in the order of its lane.
 func TestLanesComeAndGoWithJobsParked(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}

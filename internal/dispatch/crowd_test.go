@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Of many gateways each has its turn, in order, and no round trip looks at all of them. What comes after a reload with fewer begins anew.
+// Many gateways are looked at in turns, in order, and no round trip covers all of them. After a reload with fewer gateways, turns continue.
 func TestManyGatewaysAreLookedAtInTurns(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{manyUnits + 1, 3000, 30_000} {
@@ -55,7 +55,7 @@ func TestManyGatewaysAreLookedAtInTurns(t *testing.T) {
 	}
 }
 
-// Where gateways are looked at in turns, each hears within one round that the process is too slow, and once in a while only.
+// If gateways are looked at in turns, each is told within one round that the process is too slow, and only from time to time.
 func TestAllOfManyGatewaysHearThatAProcessIsTooSlow(t *testing.T) {
 	t.Parallel()
 	d := &Dispatcher{tooSlow: func(time.Time) (int64, bool) { return 20, true }, overSaid: time.Now()}

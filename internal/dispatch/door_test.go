@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A job whose answer was lost on the way is reported as what became of it, not as known already.
+// A job whose admission was carried out, but whose answer was lost, is reported with its outcome, and not as a duplicate.
 func TestALostAnswerIsToldAgain(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}\nadmission: {limits: [1/h], burst: 300}")

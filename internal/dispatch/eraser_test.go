@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Dispatchers erase jobs that have been over for erase.payload, at the gateways that say so alone, and one process at a time does it.
+// Dispatchers erase jobs that ended erase.payload ago, only at gateways that configure it, and one process at a time does it.
 func TestDispatchersEraseWhatIsOver(t *testing.T) {
 	t.Parallel()
 	r := setupAt(t, testkit.Server(t).URL(), "leak: {limits: [100/s]}\nerase: {payload: 1s}", "leak: {limits: [100/s]}\nerase: {payload: when_done}")
@@ -32,7 +32,7 @@ func TestDispatchersEraseWhatIsOver(t *testing.T) {
 		t.Errorf("%d of the second gateway are erased, too", n)
 	}
 	key := redisdb.NewKeys(r.cfg.Gateways[0].Name).Erase()
-	if err := r.db.Client.Set(t.Context(), key, "1", time.Hour).Err(); err != nil { // another process is at it
+	if err := r.db.Client.Set(t.Context(), key, "1", time.Hour).Err(); err != nil { // another process is erasing
 		t.Fatal(err)
 	}
 	if err := d.eraseEnded(t.Context()); err != nil {
@@ -43,7 +43,7 @@ func TestDispatchersEraseWhatIsOver(t *testing.T) {
 	}
 }
 
-// How often jobs to erase are looked for goes by how soon they are to be erased.
+// The sooner jobs are to be erased, the more often dispatchers look for them.
 func TestHowOftenJobsAreErased(t *testing.T) {
 	t.Parallel()
 	for after, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Minute: 15 * time.Second, 30 * time.Minute: 450 * time.Second, 720 * time.Hour: eraseEvery} {

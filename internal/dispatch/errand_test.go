@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// anErrand returns an errand that notes when it runs, takes so long each time, and comes up again as told, in turn.
+// anErrand returns an errand that records when it runs. Each run takes takes, and asks to run again after the next of nexts.
 func anErrand(ctx context.Context, takes time.Duration, nexts ...time.Duration) (e *errand, runs func() []time.Duration) {
 	var mu sync.Mutex
 	var at []time.Duration

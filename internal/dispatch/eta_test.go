@@ -22,7 +22,7 @@ func (r *rig) sign(from time.Duration) {
 	}
 }
 
-// met has calls meet trouble, one after the other; those that come second are sent ahead to see whether it is over.
+// met reports failures of calls of these kinds, one after the other. All but the first are reported for probes.
 func met(kinds ...job.Trouble) func(*testing.T, *bucket.Pacer) {
 	return func(t *testing.T, p *bucket.Pacer) {
 		for _, kind := range kinds {
@@ -37,7 +37,7 @@ func met(kinds ...job.Trouble) func(*testing.T, *bucket.Pacer) {
 	}
 }
 
-// While nobody knows when calls go on there is no ETA, and the same words say why in every view.
+// While it is unknown when calls continue, there is no ETA, and every view gives the same reason.
 func TestThereIsNoETAWhileNobodyKnowsTheEnd(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -101,8 +101,8 @@ func TestThereIsNoETAWhileNobodyKnowsTheEnd(t *testing.T) {
 	}
 }
 
-// Calls that have just begun say nothing of how fast they will be: what an operator sees in the first seconds of a file is what the limits allow. Nor do calls of before a
-// limit was set lower. What has gone on for a while tells.
+// The ETA uses the rate of calls that have continued for a while. In the first seconds of a file, and if the rate was higher than the limits now allow, it uses the
+// limits.
 func TestTheETATakesCallsThatGoOn(t *testing.T) {
 	t.Parallel()
 	const jobs = 400

@@ -22,7 +22,7 @@ func (r *rig) set(limits ...job.Limit) {
 	}
 }
 
-// Where the file names no limits of admission's own, jobs that wait for room go in at the limits that are set live, whatever the
+// If the file has no limits for admission, jobs that wait for room are admitted at the limits that are set live, whatever the
 // algorithm.
 func TestAdmissionFollowsLimitsSetLive(t *testing.T) {
 	t.Parallel()
@@ -41,7 +41,7 @@ func TestAdmissionFollowsLimitsSetLive(t *testing.T) {
 	}
 }
 
-// A producer that waits for room follows, too, and what he offers after a reset meets the file's limits again.
+// A producer that waits for room follows limits set live, too. After a reset, the file's limits apply to its next offer.
 func TestAProducerAtTheDoorFollowsLimitsSetLive(t *testing.T) {
 	t.Parallel()
 	r := setup(t, fmt.Sprintf(atLeisure, "token-bucket", ", burst: 2"))
@@ -79,7 +79,7 @@ func TestAProducerAtTheDoorFollowsLimitsSetLive(t *testing.T) {
 	})
 }
 
-// Limits that the file names for admission are kept whatever is set live.
+// Limits that the file has for admission hold, whatever is set live.
 func TestAdmissionsOwnLimitsStay(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}\nadmission: {limits: [2/h], burst: 2}")

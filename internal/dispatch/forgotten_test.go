@@ -9,8 +9,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Redis forgets a gateway's slots while its dispatchers have nothing to do, and a process that never heard of them is the first to ask:
-// they object before it gets a slot, and the long limit is charged in full.
+// Redis forgets a gateway's slots while its dispatchers are idle, and a process that knows nothing of them is the first to ask for a slot. The
+// dispatchers object before it gets one, and the long limit is charged in full.
 func TestIdleDispatchersObjectToANewLife(t *testing.T) {
 	t.Parallel()
 	const window = 10 * time.Second
@@ -38,7 +38,7 @@ func TestIdleDispatchersObjectToANewLife(t *testing.T) {
 	})
 }
 
-// Redis is emptied while a dispatcher can't be told: it says what it knows when it listens again, not when it next asks.
+// Redis loses its data while a dispatcher's subscription is cut. The dispatcher reports what it knows when it subscribes again, and not only when it next asks.
 func TestADispatcherThatWasCutOffObjectsWhenItListensAgain(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [20/s, 200/h]}\nadmission: {limits: [1000/s], burst: 1000}")

@@ -20,7 +20,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// filling is a hook that fills Redis as soon as an attempt is written down, so that its call ends in a full one.
+// filling is a hook that fills Redis as soon as an attempt is recorded, so that Redis is full when the call ends.
 type filling struct{ server *testkit.RedisServer }
 
 func (f filling) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -43,7 +43,7 @@ func (f filling) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// gone is the address of a gateway that refuses connections.
+// gone returns the address of a gateway that refuses connections.
 func gone(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -54,8 +54,8 @@ func gone(t *testing.T) string {
 	return "http://" + ln.Addr().String()
 }
 
-// What a call came to through a whole dispatcher is written down as what it was, also when Redis is full by then. It would be found as an attempt
-// that was cut off otherwise, which may have charged.
+// A whole dispatcher records the outcome of a call correctly even if Redis is full by then. Otherwise the call would later look like an attempt
+// that was cut off, which may have charged.
 func TestWhatCallsCameToIsWrittenDownInAFullRedis(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -136,7 +136,7 @@ func hang(_ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// full is a rig of one job on a Redis that is full from its first attempt on.
+// full returns a rig with one job, on a Redis that is full from the first attempt on.
 func full(t *testing.T, answer http.HandlerFunc, timeout string, keyless bool) (*rig, *testkit.RedisServer) {
 	t.Helper()
 	server := testkit.Server(t)

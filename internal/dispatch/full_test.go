@@ -12,13 +12,13 @@ import (
 	"spillway/internal/testkit"
 )
 
-// on takes a rig to a Redis of its own.
+// on moves a rig to a Redis of its own.
 func (r *rig) on(server *testkit.RedisServer) {
 	r.t.Helper()
 	r.at(server.URL())
 }
 
-// alone takes a rig to a database of its own, for what is the same for all gateways of a Redis.
+// alone moves a rig to a Redis database of its own, for tests of data that all gateways of a Redis share.
 func (r *rig) alone() {
 	r.t.Helper()
 	url, _ := testkit.Database(r.t)
@@ -35,7 +35,7 @@ func (r *rig) at(url string) {
 	r.db = db
 }
 
-// What a call came to is written down also when Redis is full: it needs little memory, and gives some back. Nothing new begins.
+// The outcome of a call is recorded even if Redis is full: it needs little memory, and frees some. No new call begins.
 func TestOutcomesAreWrittenDownInAFullRedis(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)

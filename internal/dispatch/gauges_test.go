@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// instruments registers everything that run registers, on a dispatcher that was not started.
+// instruments registers all metrics that the command run registers, for a dispatcher that is not started.
 func (r *rig) instruments() *prometheus.Registry {
 	r.t.Helper()
 	reg := prometheus.NewPedanticRegistry()
@@ -30,7 +30,7 @@ func (r *rig) instruments() *prometheus.Registry {
 	return reg
 }
 
-// value returns a metric's value; labels are written like `reason="refused"`, and must be all those beside the gateway.
+// value returns the value of a metric, and whether it exists. labels are all its labels except the gateway, each written like `reason="refused"`.
 func value(t *testing.T, reg prometheus.Gatherer, name string, labels ...string) (float64, bool) {
 	t.Helper()
 	families, err := reg.Gather()
@@ -140,7 +140,7 @@ func TestMetricsAreNamedByConvention(t *testing.T) {
 	}
 }
 
-// A scrape must end, and say so, when Redis is away: what this process counted itself is there all the same.
+// If Redis is away, a scrape ends and says so. The counters of this process are still there.
 func TestGaugesWithoutRedis(t *testing.T) {
 	t.Parallel()
 	r := setup(t, withMoney)

@@ -13,20 +13,20 @@ import (
 	"spillway/internal/job"
 )
 
-// The incident: for 10 s a gateway saves a 500 under three new keys of ten, and is well otherwise.
+// The incident: for 10 s, a gateway saves a 500 under three of ten new keys. Otherwise it works.
 const (
 	incidentJobs  = 3000
 	incidentLimit = 100 // calls a second
 	illFrom       = 5 * time.Second
 	illTo         = 15 * time.Second
-	// wellFrom is when the limit must be used again.
+	// wellFrom is when the limit must be fully used again.
 	wellFrom = illTo + 6*time.Second
 )
 
-// incidentFile is a gateway that is Stripe's, whose limits are another account's.
+// incidentFile is the configuration of a Stripe gateway with the limits of another account.
 const incidentFile = "    %s\n    request: {url: \"http://gateway.invalid/v1/payment_intents\", headers: {Authorization: Bearer sk_1}, encoding: form, key_lifetime: 24h}\n    leak: {limits: [100/s]}\n"
 
-// incident plays it with two processes until all jobs have settled.
+// incident runs the incident with two processes until all jobs have settled.
 func incident(t *testing.T, file string, mark map[string]string, verdict func(s *shop, ids []string)) {
 	t.Helper()
 	table, err := double.Load("stripe/v1")
@@ -61,7 +61,7 @@ func incident(t *testing.T, file string, mark map[string]string, verdict func(s 
 	})
 }
 
-// keepsTheLimit fails where the double had to refuse a call as one too many, unless others had used the limit up.
+// keepsTheLimit fails the test if the double refused a call above the limit, unless others had used up the limit.
 func (s *shop) keepsTheLimit() {
 	s.t.Helper()
 	for _, c := range s.double.Calls() {
@@ -76,7 +76,7 @@ func (s *shop) keepsTheLimit() {
 	}
 }
 
-// used fails where, from a moment on and while jobs wait that were never called, less than 95 % of the limit is used, or less than half of that is theirs.
+// used fails the test if, from a moment on and while jobs wait that were never called, less than 95 % of the limit is used, or less than half of the calls are of such jobs.
 func (s *shop) used(from time.Duration) {
 	s.t.Helper()
 	seen, last := map[string]bool{}, time.Duration(0)
@@ -110,7 +110,7 @@ func (s *shop) used(from time.Duration) {
 	}
 }
 
-// Where nothing is asked afterwards, jobs with a saved 500 are called at most twice and end as unknown; when a person has looked them up, each is charged once.
+// Without look-ups, jobs with a saved 500 are called at most twice and end as unknown. After a person has looked them up, each is charged once.
 func TestAnIncidentLeavesNothingButUnknowns(t *testing.T) {
 	t.Parallel()
 	incident(t, "like: stripe/v1\n    lookup: off", map[string]string{"Idempotent-Replayed": "true"}, func(s *shop, ids []string) {
@@ -147,7 +147,7 @@ func TestAnIncidentLeavesNothingButUnknowns(t *testing.T) {
 	})
 }
 
-// The same without marks and without rules: nothing tells that a 500 is an old one, and still jobs that were never called get what they need.
+// The same without marks and rules: nothing shows that a 500 is a repeated one. Jobs that were never called still get their share of the limit.
 func TestAnIncidentWithoutMarksLeavesRoomForNewJobs(t *testing.T) {
 	t.Parallel()
 	incident(t, "answers: default", nil, func(s *shop, ids []string) {
@@ -159,7 +159,7 @@ func TestAnIncidentWithoutMarksLeavesRoomForNewJobs(t *testing.T) {
 	})
 }
 
-// charges is how often each job was charged.
+// charges returns how often each job was charged.
 func (s *shop) charges() map[string]int {
 	n := map[string]int{}
 	for _, e := range s.double.Ledger() {
@@ -168,7 +168,7 @@ func (s *shop) charges() map[string]int {
 	return n
 }
 
-// resolve settles jobs in doubt as a person does who has looked them up, and lets those that were not charged go in again.
+// resolve settles jobs in doubt like a person who has looked them up, and replays those that were not charged.
 func (s *shop) resolve(charged, not []string) {
 	s.t.Helper()
 	now := time.Now()

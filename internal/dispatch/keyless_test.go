@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// run says at its start, once for all of them, which gateways may be charged twice when Redis forgets a call.
+// At its start, run warns once of all gateways that may charge twice if Redis forgets a call.
 func TestKeylessGatewaysAreWarnedOfAtTheStart(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick)

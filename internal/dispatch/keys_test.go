@@ -20,7 +20,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// account is a gateway with a memory of keys, as an account at a provider has: a used key is answered with its first answer, marked.
+// account is a gateway that remembers idempotency keys: a used key gets its first answer again, marked as replayed.
 type account struct {
 	mu      sync.Mutex
 	answers map[string]string
@@ -50,7 +50,7 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, answer)
 }
 
-// twoOf serves two gateways of one account with these settings of their requests.
+// twoOf makes two gateways of one account, with these request settings.
 func twoOf(t *testing.T, a *account, first, second string) *rig {
 	t.Helper()
 	srv := httptest.NewServer(a)
@@ -83,7 +83,7 @@ func (r *rig) settled(at int, id string) (rec job.Record) {
 	return rec
 }
 
-// Two gateways of one account have jobs with the same id. With prefixes both are charged; without, the second is not taken for paid.
+// Two gateways of one account have jobs with the same id. With different prefixes both jobs are charged. Without, the second job is not recorded as paid.
 func TestTwoGatewaysOfOneAccountBookTheirOwnCharges(t *testing.T) {
 	t.Parallel()
 	for _, prefixed := range []bool{true, false} {
@@ -107,7 +107,7 @@ func TestTwoGatewaysOfOneAccountBookTheirOwnCharges(t *testing.T) {
 	}
 }
 
-// The answer that was lost is told again to its own job, prefix or not.
+// A job whose answer was lost gets it again from the gateway, also under a prefix.
 func TestALostAnswerIsToldAgainUnderAPrefix(t *testing.T) {
 	t.Parallel()
 	a := &account{answers: map[string]string{}, hang: 1}
@@ -119,7 +119,7 @@ func TestALostAnswerIsToldAgainUnderAPrefix(t *testing.T) {
 	}
 }
 
-// No call begins with a key that may be forgotten before its end: the books and the worker go by what is left after time-out and margin.
+// No call begins with an idempotency key that may expire during the call: the time-out and a margin must fit into the rest of the key's lifetime.
 func TestNoCallBeginsWithAKeyThatMayEndBeforeIt(t *testing.T) {
 	t.Parallel()
 	a := &account{answers: map[string]string{}}
@@ -138,7 +138,7 @@ func TestNoCallBeginsWithAKeyThatMayEndBeforeIt(t *testing.T) {
 	}
 }
 
-// Settings that change while an answer is lost are noticed, with their names.
+// If request settings change after an answer was lost, the job is not called again, and its error names the settings.
 func TestAReloadedRequestIsNotTakenForTheOldOne(t *testing.T) {
 	t.Parallel()
 	for named, change := range map[string]func(q *config.Request){

@@ -11,14 +11,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// boundBefore is how long after an act calls may come that were bound to slots before it, with some time for their way.
+// boundBefore is how long after a change calls may still arrive whose slots were granted before it.
 const boundBefore = 300 * time.Millisecond
 
 func inLane(calls []stamp, lane string, since time.Time) []stamp {
 	return slices.DeleteFunc(calls, func(c stamp) bool { return c.lane != lane || c.at.Before(since) })
 }
 
-// lane does something to a lane, and returns when it was answered.
+// lane sets a lane's limits, unless limits is empty, and its pause, unless paused is nil. It returns the time of the answer.
 func (r *rig) lane(lane string, limits string, paused *bool) time.Time {
 	r.t.Helper()
 	to := LaneChange{Paused: paused}
@@ -35,7 +35,7 @@ func (r *rig) lane(lane string, limits string, paused *bool) time.Time {
 	return time.Now()
 }
 
-// What is set for a lane holds on two dispatchers at once, and still does when they are replaced one by one: a pause also for a lane that has no jobs yet, a lowered
+// What is set live for a lane applies to two dispatchers at once, and still does after they are replaced one by one. A pause also applies to a lane without jobs, a lowered
 // limit from the answer on, a raised one at once. Other lanes are called as before.
 func TestALaneIsSetLive(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Each call, and each look-up, has the lane of its job in a header. The lane that the payload has is not sent, if the file says so.
+// Each call and each look-up carries its job's lane in a header. If the file says so, the lane is stripped from the payload.
 func TestCallsHaveTheirJobsLane(t *testing.T) {
 	t.Parallel()
 	g := &twoRoutes{lost: 1}
@@ -30,7 +30,7 @@ routes:
 	}
 }
 
-// A job that costs more than a lane's limit, or a route's, would wait for ever: it does not come in.
+// A job that costs more than the limit of its lane or route would wait for ever, so the highest cost that is admitted is the lowest of these limits.
 func TestNoJobCostsMoreThanItsLaneCanGrant(t *testing.T) {
 	t.Parallel()
 	for settings, most := range map[string]int64{

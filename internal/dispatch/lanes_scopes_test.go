@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// moody is a gateway that remembers its calls, and answers each as it is told to.
+// moody is a gateway that records its calls and answers each as answer says.
 type moody struct {
 	stamped
 	answer func(r *http.Request) (status int, retryAfter string)
@@ -60,7 +60,7 @@ answers: [{status: 429, then: hold, scope: lane}]
 lanes: {key: lane, header: {X-Lane: "{lane}"}}
 `
 
-// share is how much of a limit of 100/s the calls within a time are.
+// share returns which part of a limit of 100/s the calls between two times use.
 func share(calls []stamp, from, till time.Time) float64 {
 	n := 0
 	for _, c := range calls {
@@ -71,7 +71,7 @@ func share(calls []stamp, from, till time.Time) float64 {
 	return float64(n) / (till.Sub(from).Seconds() * 100)
 }
 
-// One of 20 merchants is told to wait for minutes. His jobs wait and spend no attempt, and the others have the whole limit meanwhile.
+// The gateway tells one of 20 merchants to wait for minutes. Its jobs wait and spend no attempt. Meanwhile, the others use the whole limit.
 func TestOneMerchantIsToldToWait(t *testing.T) {
 	t.Parallel()
 	g := &moody{answer: func(r *http.Request) (int, string) {
@@ -119,7 +119,7 @@ func TestOneMerchantIsToldToWait(t *testing.T) {
 	})
 }
 
-// Merchants are told to wait for a second, again and again at first, then their calls succeed: all jobs are done, each called in the end, and none has spent an attempt.
+// The gateway tells two merchants to wait for a second, three times each. Then their calls succeed: all jobs are done, and the refused calls spent no attempt.
 func TestLanesGoOnAfterTheirHolds(t *testing.T) {
 	t.Parallel()
 	var refused [4]atomic.Int32
@@ -145,8 +145,8 @@ func TestLanesGoOnAfterTheirHolds(t *testing.T) {
 	r.clean()
 }
 
-// A route is told to wait, and the other one has the whole limit meanwhile. It is the same where a route fails that has a circuit of its own. When the route
-// works again its jobs are called.
+// The gateway tells one route to wait. Meanwhile, the other route uses the whole limit. The same holds for a route that fails and has a circuit of its own. When the
+// route works again, its jobs are called.
 func TestRoutesAreHeldByThemselves(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {
@@ -202,7 +202,7 @@ func TestRoutesAreHeldByThemselves(t *testing.T) {
 	}
 }
 
-// No lane, and no route, ever has more calls in flight than its cap, over two dispatchers; and a call begins as soon as another one has ended.
+// Over two dispatchers, no lane and no route ever has more calls in flight than its cap. A call begins as soon as another one has ended.
 func TestCapsOfLanesAndRoutes(t *testing.T) {
 	t.Parallel()
 	g := &moody{lasts: 150 * time.Millisecond}

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// stamped is a gateway that remembers when each path was called, and for which lane.
+// stamped is a gateway that records the time, path, lane and key of each call.
 type stamped struct {
 	mu    sync.Mutex
 	calls []stamp
@@ -38,7 +38,7 @@ func (g *stamped) seen() []stamp {
 	return slices.Clone(g.calls)
 }
 
-// most is how many of the calls came in any second.
+// most returns the most of these calls that arrived within any second.
 func most(calls []stamp, of func(stamp) bool) (most int) {
 	var at []time.Time
 	for _, c := range calls {
@@ -56,7 +56,7 @@ func most(calls []stamp, of func(stamp) bool) (most int) {
 	return most
 }
 
-// laneJobs returns n jobs of a lane, in a class or the usual one, on a route or the gateway's own.
+// laneJobs returns n jobs of a lane. Route and class may be empty.
 func laneJobs(lane, route, class string, n int) (jobs []job.Job) {
 	for i := range n {
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s%s%s-%04d", class, route, lane, i), Lane: lane, Route: route, Priority: class})
@@ -70,7 +70,7 @@ routes:
   refund: {request: {url: URL/refund}, limits: [25/s]}
 `
 
-// Two routes share the account's limit, each within its own: no second has more calls of a route, or of both together.
+// Two routes share the account's limit, and each has its own. No second has more calls of one route, or of both together, than the limits allow.
 func TestRoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}
@@ -104,7 +104,7 @@ lanes: {key: lane, header: {X-Lane: "{lane}"}, limits: [2/s]}
 priority: {classes: [urgent, normal], default: normal}
 `
 
-// A lane has its own limit, a hog delays nobody, an urgent job goes before those of its own lane, and the order of each lane stays.
+// Each lane keeps its own limit and its order. A lane with many jobs delays no other lane, and an urgent job is called before the other jobs of its lane.
 func TestLanesShareTheAccount(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}
@@ -142,7 +142,7 @@ func TestLanesShareTheAccount(t *testing.T) {
 	})
 }
 
-// inOrder returns for each lane by how many places a call of it was off at most, by the numbers at the ends of the jobs' ids.
+// inOrder returns for each lane how many places its calls were out of order at most, by the numbers at the ends of the job ids.
 func inOrder(calls []stamp) map[string]int {
 	came, off := map[string]int{}, map[string]int{}
 	for _, c := range calls {
@@ -154,7 +154,7 @@ func inOrder(calls []stamp) map[string]int {
 	return off
 }
 
-// A gateway gets lanes, and loses them again, while jobs wait: each is called once, in the order of its lane.
+// A gateway gets lanes and loses them again while jobs wait. Each job is called once, and the order of its lane is kept.
 func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
 	t.Parallel()
 	g := &stamped{}

@@ -21,7 +21,7 @@ lanes: {key: lane, limits: [1/m]}
 priority: {classes: [urgent, normal], default: normal}
 `
 
-// Status, the gauges and what is said of a job show what waits for a lane, a route and a class, and until when.
+// Status, the gauges and the state of a job show what waits for a lane, a route and a class, and until when.
 func TestLanesAreSeen(t *testing.T) {
 	t.Parallel()
 	virtually(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed, func(t *testing.T, r *rig) {
@@ -96,7 +96,7 @@ func TestLanesAreSeen(t *testing.T) {
 	})
 }
 
-// patientValue is value of a metric that comes in the end: a scrape waits for Redis for 3 s, which is too short on a busy machine.
+// patientValue is like value, and waits until the metric exists: a scrape waits 3 s for Redis, which is too short on a busy machine.
 func patientValue(t *testing.T, reg prometheus.Gatherer, name string, labels ...string) (is float64) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, "the metric "+name, func() (there bool) {
@@ -106,7 +106,7 @@ func patientValue(t *testing.T, reg prometheus.Gatherer, name string, labels ...
 	return is
 }
 
-// Holds of one lane and of one route, and a pause, are gauges of their own: of each route, and of the lanes with most jobs how many.
+// Gauges show for each route whether it is held or paused, and of the lanes with most jobs how many are held.
 func TestHoldsOfOneLaneAndOneRouteAreSeen(t *testing.T) {
 	t.Parallel()
 	r := routed(t, &stamped{}, `{url: URL/, idempotency_prefix: ""}`, viewed)
@@ -155,7 +155,7 @@ func TestHoldsOfOneLaneAndOneRouteAreSeen(t *testing.T) {
 	}
 }
 
-// A lane that nothing keeps back, and whose next job stays where it is, is seen.
+// A lane is reported as stuck if nothing holds it back and its next job stays the same.
 func TestALaneThatIsStuckIsSeen(t *testing.T) {
 	t.Parallel()
 	w, now := &laneWatch{}, time.Now()

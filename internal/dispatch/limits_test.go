@@ -47,7 +47,7 @@ func TestStartGoesOnWithoutOneGatewaysLimits(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, "the other gateway's jobs", func() bool { return r.standing(1).Done == 40 })
 }
 
-// The file's burst is made for the file's limits: it gives way to smaller ones.
+// The file's burst is meant for the file's limits. It does not apply to lower limits that are set live.
 func TestALiveLimitBelowTheBurstIsKept(t *testing.T) {
 	t.Parallel()
 	r, j := judged(t, "{limits: [100/s], burst: 50}")
@@ -63,8 +63,8 @@ func TestALiveLimitBelowTheBurstIsKept(t *testing.T) {
 	}
 }
 
-// However Redis came to know an older version of the limits than the pacer has seen, the gateway is called again at once, and the limits that
-// Redis knows hold.
+// Redis may know an older version of the limits than the pacer has seen. However that came about, the gateway is still called, within the limits that
+// Redis knows.
 func TestLimitsOfAnOlderVersionStopNobody(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]func(c redis.UniversalClient, limits string){
@@ -102,7 +102,7 @@ func TestLimitsOfAnOlderVersionStopNobody(t *testing.T) {
 	}
 }
 
-// A version is never one that was seen before, whatever is lost between two changes.
+// The version of the limits only grows, whatever is lost between two changes.
 func TestTheVersionOfTheLimitsOnlyGrows(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)

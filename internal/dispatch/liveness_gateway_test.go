@@ -28,7 +28,7 @@ const (
 	busy      fate = "always 503, 2s" // with Retry-After
 )
 
-// bad says that a job of this fate is never charged.
+// bad reports whether a job of this fate is never charged.
 func (f fate) bad() bool { return f != good && f != once && f != delayed }
 
 // trouble is what is wrong with the gateway as a whole for a while.
@@ -101,14 +101,14 @@ func newEndpoint(p schedule) *endpoint {
 		saved: map[string]bool{}, charges: map[string]bool{}}
 }
 
-// chance is the same for the same call of the same job in each run of a seed, whatever came before it.
+// chance is the same for the same call of the same job in each run of a seed.
 func (e *endpoint) chance(id string, call int) *rand.Rand {
 	h := fnv.New64a()
 	fmt.Fprint(h, id, call)
 	return rand.New(rand.NewPCG(e.seed, h.Sum64()))
 }
 
-// accepted notes a job that is taken in now.
+// accepted records a job that is admitted now.
 func (e *endpoint) accepted(id string, f fate) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,14 +117,14 @@ func (e *endpoint) accepted(id string, f fate) {
 	e.fresh++
 }
 
-// waiting is how many jobs were accepted and not called yet.
+// waiting returns how many jobs were admitted and not called yet.
 func (e *endpoint) waiting() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.fresh
 }
 
-// now returns the trouble that there is at a moment.
+// now returns the trouble at a moment.
 func (e *endpoint) now(at time.Duration) string {
 	for _, t := range e.troubles {
 		if t.kind != paused && t.from <= at && at < t.to {
@@ -140,11 +140,11 @@ var (
 	errCut     = &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
 )
 
-// reply is what the gateway makes of a call.
+// reply is how the gateway answers a call.
 type reply struct {
 	job.Result
 	takes time.Duration
-	// holds is what the answer says of the gateway as a whole, told when it arrives. Nil: nothing.
+	// holds applies what the answer says about the gateway as a whole, when it arrives. Nil: nothing.
 	holds func(h *holds, at time.Duration)
 }
 
@@ -171,7 +171,7 @@ func (e *endpoint) Send(_ context.Context, c job.Request) job.Result {
 	return r.Result
 }
 
-// take writes a call down and answers it.
+// take records a call and answers it.
 func (e *endpoint) take(c job.Request, at time.Duration) reply {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -255,11 +255,11 @@ func (e *endpoint) answer(c job.Request, j *payee, kind string, unlucky bool) re
 	return e.byFate(c, j)
 }
 
-// believed is how many calls of one job may hold the gateway before the trouble is known to be the job's own, and crowd how many
-// jobs must be found so before a new one holds it no more.
+// believed is how many calls of one job may hold the gateway before the trouble is known to be the job's own. crowd is how many
+// such jobs must be found before a new one no longer holds it.
 const believed, crowd = 2, 3
 
-// heeded is how long a wait is believed of any job after everybody was asked to wait: those that were then succeed one by one.
+// heeded is how long any job's request to wait is believed after all jobs were told to wait.
 const heeded = 45 * time.Second
 
 func (e *endpoint) byFate(c job.Request, j *payee) reply {
@@ -302,8 +302,8 @@ func wait(n, seconds int) reply {
 	return r
 }
 
-// holds is how long the gateway may be left alone for what it has answered: as long as it said, or 1 s, 2 s, 4 s and so on up to 60 s,
-// beginning anew when the last hold has been over for 30 s.
+// holds is how long the gateway may be held because of its answers: as long as it said, or 1 s, 2 s, 4 s and so on up to 60 s,
+// from 1 s again when the last hold ended 30 s ago.
 type holds struct {
 	spans []trouble
 	delay time.Duration
@@ -326,7 +326,7 @@ func (h *holds) grown(at time.Duration) {
 	h.span(at, at+h.delay)
 }
 
-// over notes a success.
+// over records a success.
 func (h *holds) over(at time.Duration) {
 	if at > h.until && h.clear < h.until {
 		h.clear = at
@@ -340,7 +340,7 @@ func (h *holds) span(from, to time.Duration) {
 	}
 }
 
-// own is trouble that one job has and no other: it is believed a few times.
+// own is trouble of a single job: it is believed a few times.
 func (h *holds) own(id string, at, d time.Duration) {
 	if h.by == nil {
 		h.by = map[string]int{}

@@ -16,13 +16,13 @@ import (
 const (
 	stretch = 5 * time.Second // what is looked at for the use of the limit
 	step    = stretch / 10
-	// used is the share of the limit that is used at least while there is no trouble, of which jobs that were never called get half.
+	// used is the least share of the limit that is used while there is no trouble. Jobs that were never called get half of it.
 	used = 0.95
-	// late is how much longer a job may wait than can be reckoned: a call that fails, a back-off that is rounded, the way to the line.
+	// late is how much longer a job may wait than computed: a call that fails, a back-off that is rounded, the move to the queue.
 	late = 2 * time.Second
 )
 
-// ended is what became of one run.
+// ended is the result of one run.
 type ended struct {
 	*endpoint
 	s        schedule
@@ -32,7 +32,7 @@ type ended struct {
 	until    time.Duration
 }
 
-// judge returns what is wrong with a run that has ended so.
+// judge returns what is wrong with the run.
 func (r *trial) judge(s record.Standing) []string {
 	g := r.cfg.Gateways[0]
 	e := ended{endpoint: r.gw, s: r.s, until: time.Since(r.gw.began), parked: map[string]job.Reason{}}
@@ -57,7 +57,7 @@ func (r *trial) judge(s record.Standing) []string {
 	return wrong
 }
 
-// timeline says what the gateway was called for, in each tenth of a run or each 5 s, if that is longer.
+// timeline returns what the gateway was called for, for each tenth of a run, or each 5 s if that is longer.
 func (e *ended) timeline() string {
 	var text strings.Builder
 	text.WriteString("calls, of jobs never called before, answers:")
@@ -73,7 +73,7 @@ func (e *ended) timeline() string {
 	return text.String()
 }
 
-// shortened keeps the first ones: thousands of jobs may wait for the same reason.
+// shortened keeps the first faults: thousands of jobs may wait for the same reason.
 func shortened(all []string) []string {
 	const most = 4
 	if len(all) <= most {
@@ -82,7 +82,7 @@ func shortened(all []string) []string {
 	return append(all[:most:most], fmt.Sprintf("… and %d more", len(all)-most))
 }
 
-// merged returns spans without what overlaps, each longer by the time after.
+// merged returns spans without overlaps, each extended by after.
 func merged(all []trouble, after time.Duration) (out []trouble) {
 	slices.SortFunc(all, func(a, b trouble) int { return cmp.Compare(a.from, b.from) })
 	for _, t := range all {
@@ -96,7 +96,7 @@ func merged(all []trouble, after time.Duration) (out []trouble) {
 	return out
 }
 
-// lasting is the troubles of a schedule as the program can know of them: of a call that gets no answer when nobody waits for it any more.
+// lasting returns the troubles of a schedule, as the program can know them: a call without an answer is known only after its time-out.
 func (s schedule) lasting() []trouble {
 	all := slices.Clone(s.troubles)
 	for i, t := range all {
@@ -107,7 +107,7 @@ func (s schedule) lasting() []trouble {
 	return all
 }
 
-// hopeless are the times in which all jobs that wait are bad: nothing tells such a gateway from one that is down.
+// hopeless returns the times in which all waiting jobs are bad: such a gateway looks like one that is down.
 func (e *endpoint) hopeless(until time.Duration) (spans []trouble) {
 	var hopes []trouble // from when to when there is a good job
 	for _, j := range e.jobs {
@@ -128,7 +128,7 @@ func (e *endpoint) hopeless(until time.Duration) (spans []trouble) {
 	return append(spans, trouble{"bad jobs alone", from, until})
 }
 
-// calm is how much of a span there is no trouble in.
+// calm returns how much of a span is without trouble.
 func (e *ended) calm(from, to time.Duration) time.Duration {
 	rest := to - from
 	for _, t := range e.troubled {
@@ -137,7 +137,7 @@ func (e *ended) calm(from, to time.Duration) time.Duration {
 	return rest
 }
 
-// limitHeld looks for a window with too many calls.
+// limitHeld looks for windows with too many calls.
 func (e *ended) limitHeld() (wrong []string) {
 	var at []time.Duration
 	for _, c := range e.calls {
@@ -154,7 +154,7 @@ func (e *ended) limitHeld() (wrong []string) {
 	return wrong
 }
 
-// finished looks for jobs that did not end as they must.
+// finished looks for jobs with a wrong end.
 func (e *ended) finished() (wrong []string) {
 	for _, id := range e.order {
 		j, why := e.jobs[id], e.parked[id]
@@ -182,7 +182,7 @@ func (e *ended) fate(j *payee) string {
 	return string(j.fate)
 }
 
-// history is the last calls of a job.
+// history returns the last calls of a job.
 func (e *ended) history(j *payee) (text string) {
 	for _, n := range j.calls[max(0, len(j.calls)-3):] {
 		text += fmt.Sprintf("; at %s: %s", e.calls[n].at.Round(time.Millisecond), e.calls[n].answer)
@@ -190,7 +190,7 @@ func (e *ended) history(j *payee) (text string) {
 	return text
 }
 
-// firstCalled is when a job was called first, or never.
+// firstCalled returns when a job was called first, or never.
 func (e *ended) firstCalled(j *payee) time.Duration {
 	if len(j.calls) == 0 {
 		return math.MaxInt64
@@ -198,8 +198,8 @@ func (e *ended) firstCalled(j *payee) time.Duration {
 	return e.calls[j.calls[0]].at
 }
 
-// gatewayUsed looks for times without trouble in which the gateway is called too seldom, or jobs that were never called get too
-// little of it, although some wait all the time.
+// gatewayUsed looks for times without trouble in which the gateway is called too rarely, or jobs that were never called get too
+// few of the calls, although some wait all the time.
 func (e *ended) gatewayUsed() (wrong []string) {
 	waits := make([]bool, int(e.until/step)+1) // during the stretch that begins then
 	for _, j := range e.jobs {
@@ -224,7 +224,7 @@ func (e *ended) gatewayUsed() (wrong []string) {
 	return wrong
 }
 
-// count counts the slots of a span that were used, those of them for jobs that were never called, and the answers.
+// count counts the used slots of a span, those of them for jobs that were never called, and the answers.
 func (e *ended) count(from, to time.Duration) (all, first int, answers map[string]int) {
 	answers = map[string]int{}
 	for _, c := range e.calls {
@@ -240,7 +240,7 @@ func (e *ended) count(from, to time.Duration) (all, first int, answers map[strin
 	return all, first, answers
 }
 
-// waited looks for good jobs that wait longer than their place in line, the limit, the troubles and what follows each explain.
+// waited looks for good jobs that wait longer than their place in the queue, the limit, and the troubles and their consequences explain.
 func (e *ended) waited() (wrong []string) {
 	place := func(n int) time.Duration {
 		return time.Duration(float64(n+1) / (used / 2 * float64(e.s.limit)) * float64(time.Second))
@@ -272,7 +272,7 @@ func (e *ended) waited() (wrong []string) {
 	return wrong
 }
 
-// again counts the jobs that were called before a span's end, and are called, or wait for it, after its beginning.
+// again counts the jobs that were called before a span's end, and are called again, or wait for that, after its beginning.
 func (e *ended) again(from, to time.Duration) (n int) {
 	for id, j := range e.jobs {
 		if e.firstCalled(j) > to {

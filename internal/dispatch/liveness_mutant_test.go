@@ -14,8 +14,8 @@ var (
 	believedEver = edit{"if kind ~= 'fail' and level == 0 then", "if kind ~= 'fail' then"}
 )
 
-// Each part of what keeps good jobs from waiting is needed: without it, some schedule shows that they wait. The seed is the one that is tried
-// first.
+// Each part that keeps good jobs from waiting is needed: without it, some schedule shows that they wait. seed is the first seed to
+// try.
 func TestMutantsLetGoodJobsWait(t *testing.T) {
 	t.Parallel()
 	for name, m := range map[string]struct {

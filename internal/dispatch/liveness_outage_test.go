@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// play plays a scene in virtual time and hands the run over for a verdict.
+// play runs a scene in virtual time and passes the run to verdict.
 func play(t *testing.T, processes int, limit int64, more string, troubles []trouble, scene func(r *trial), verdict func(t *testing.T, r *trial, parked map[string]job.Reason)) {
 	t.Helper()
 	testkit.Redis(t)
@@ -41,7 +41,7 @@ func play(t *testing.T, processes int, limit int64, more string, troubles []trou
 
 func (r *trial) till(at time.Duration) { <-time.After(time.Until(r.gw.began.Add(at))) }
 
-// over waits until all jobs have ended: nothing happens after that. It waits till at if they don't.
+// over waits until all jobs have ended, because nothing happens after that, but not longer than at.
 func (r *trial) over(at time.Duration) {
 	books := Books(r.v.db.Client, r.cfg.Gateways[0])
 	for end := r.gw.began.Add(at); time.Now().Before(end); <-time.After(time.Second) {
@@ -87,7 +87,7 @@ func TestAnOutageThatFewJobsMeetSpendsNoAttempts(t *testing.T) {
 	}
 }
 
-// Nor where short outages came before it.
+// An outage after short ones spends no attempts either.
 func TestAnOutageAfterShortOnesSpendsNoAttempts(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -109,7 +109,7 @@ func TestAnOutageAfterShortOnesSpendsNoAttempts(t *testing.T) {
 	}
 }
 
-// A block of bad jobs keeps no good ones behind it.
+// A block of bad jobs does not delay the good ones behind it.
 func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
 	t.Parallel()
 	for _, f := range []fate{poisoned, forbidden} {
@@ -130,7 +130,7 @@ func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
 	}
 }
 
-// A real limit below ours.
+// A gateway whose real limit is below ours spends no attempts of good jobs.
 func TestARealLimitSpendsNoAttempts(t *testing.T) {
 	t.Parallel()
 	for _, quota := range []int{20, 5} {
@@ -145,7 +145,7 @@ func TestARealLimitSpendsNoAttempts(t *testing.T) {
 	}
 }
 
-// A gateway that hung for a minute was down: that was no vain hold.
+// A gateway that hung for a minute was down, so the hold was not in vain.
 func TestAnOutageOfSilenceIsNoVainOne(t *testing.T) {
 	t.Parallel()
 	play(t, 1, 20, "", []trouble{{silent, time.Second, 61 * time.Second}}, func(r *trial) {
@@ -154,7 +154,7 @@ func TestAnOutageOfSilenceIsNoVainOne(t *testing.T) {
 	}, func(t *testing.T, r *trial, parked map[string]job.Reason) { exhausted(t, r, parked) })
 }
 
-// A hold that an older version began is of an outage, too.
+// A hold that an older version of the program began counts as an outage, too.
 func TestAHoldOfAnOlderVersionSpendsNoAttempts(t *testing.T) {
 	t.Parallel()
 	play(t, 1, 20, "", []trouble{{broken, 0, 10 * time.Minute}}, func(r *trial) {
@@ -165,7 +165,7 @@ func TestAHoldOfAnOlderVersionSpendsNoAttempts(t *testing.T) {
 	}, exhausted)
 }
 
-// Saved answers that are repeated while the gateway is down say nothing of its being back.
+// Saved answers that are repeated during an outage do not show that the gateway is back.
 func TestRepeatedAnswersInAnOutageSpendNoAttempts(t *testing.T) {
 	t.Parallel()
 	play(t, 1, 20, "", []trouble{{"500 for all, saved ones repeated", time.Second, 10 * time.Minute}}, func(r *trial) {
@@ -181,7 +181,7 @@ func TestRepeatedAnswersInAnOutageSpendNoAttempts(t *testing.T) {
 	})
 }
 
-// What the front of a gateway refuses while all behind it is down says nothing of its being back.
+// Refusals by the front of a gateway, while everything behind it is down, do not show that the gateway is back.
 func TestRefusalsInAnOutageSpendNoAttempts(t *testing.T) {
 	t.Parallel()
 	for _, every := range []int{5, 20} {
@@ -201,7 +201,7 @@ func TestRefusalsInAnOutageSpendNoAttempts(t *testing.T) {
 	}
 }
 
-// The same by three processes, and at other rates.
+// The same with three processes, and at other rates.
 func TestARealLimitOfAnyKindSpendsNoAttempts(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -220,7 +220,7 @@ func TestARealLimitOfAnyKindSpendsNoAttempts(t *testing.T) {
 	}
 }
 
-// Jobs that are always told to wait keep the good ones no longer than a few holds.
+// Jobs that are always told to wait delay the good ones by a few holds at most.
 func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -250,8 +250,8 @@ func TestJobsThatAreAlwaysToldToWait(t *testing.T) {
 	}
 }
 
-// A gateway that works between two waits is held as shortly the second time as the first. Where each wait within 30 s of the last one doubled the hold, 40 jobs of
-// 2,000 that were told to wait once kept the rest for 33 minutes.
+// A gateway that works between two requests to wait is held as briefly the second time as the first. When each such request within 30 s of the last one doubled the
+// hold, 40 of 2,000 jobs that were told to wait once delayed the rest for 33 minutes.
 func TestWaitsNowAndThenCostLittle(t *testing.T) {
 	t.Parallel()
 	play(t, 1, 100, "", nil, func(r *trial) {
@@ -295,7 +295,7 @@ func TestARealLimitWithoutAWordIsUsed(t *testing.T) {
 	}
 }
 
-// succeeded is how many calls were answered 200, and when the last of them was.
+// succeeded returns how many calls were answered 200, and the time of the last one.
 func (r *trial) succeeded() (done int, last time.Duration) {
 	for _, c := range r.gw.calls {
 		if c.answer == "200" {

@@ -60,7 +60,7 @@ func (s schedule) String() string {
 
 func one[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
-// draw makes a schedule of a seed: troubles one after the other, and after each of them enough jobs that some are not called yet for a while.
+// draw makes the schedule of a seed: troubles one after the other, and after each of them enough jobs that some wait for a while.
 func draw(seed uint64) schedule {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := schedule{seed: seed, processes: 1 + rng.IntN(3), limit: one[int64](rng, 20, 20, 20, 50), share: one(rng, 0, -1, 5, 20, 60)}
@@ -94,7 +94,7 @@ func draw(seed uint64) schedule {
 	return s
 }
 
-// fates deals out what is wrong with n jobs.
+// fates returns fates for n jobs.
 func (s schedule) fates(rng *rand.Rand, n int) []fate {
 	all := make([]fate, n)
 	for i := range all {
@@ -130,7 +130,7 @@ type trial struct {
 	rng *rand.Rand
 }
 
-// try runs a schedule with the program as it is, or a mutant of it, and returns what is wrong.
+// try runs a schedule with the program, or a mutant of it, and returns what is wrong.
 func try(t *testing.T, s schedule, m mutant) (wrong []string) {
 	t.Helper()
 	testkit.Redis(t)
@@ -170,7 +170,7 @@ func (r *trial) start() {
 	}
 }
 
-// connect puts the endpoint in the place of the client of the gateway.
+// connect replaces the gateway's client with the endpoint.
 func (r *trial) connect(u *unit) {
 	s := *u.now()
 	judge, err := table(s.cfg)
@@ -194,13 +194,13 @@ func (r *trial) stop() {
 	}
 }
 
-// event is something that happens at a moment.
+// event is an action at a moment.
 type event struct {
 	at time.Duration
 	do func()
 }
 
-// play lets happen what the schedule says, to its end.
+// play runs the schedule to its end.
 func (r *trial) play() {
 	var all []event
 	for _, a := range r.s.arrivals {
@@ -232,7 +232,7 @@ func (r *trial) must(err error) {
 	}
 }
 
-// enqueue takes in jobs of these fates.
+// enqueue admits jobs with these fates.
 func (r *trial) enqueue(fates []fate) {
 	if len(r.gw.order) == 0 {
 		r.s.some(r.rng, fates)
@@ -240,7 +240,7 @@ func (r *trial) enqueue(fates []fate) {
 	r.enqueueFor(time.Time{}, fates)
 }
 
-// enqueueFor takes in jobs of these fates that are called at a moment, or at once if it is zero.
+// enqueueFor admits jobs with these fates, scheduled for a moment; zero: for now.
 func (r *trial) enqueueFor(at time.Time, fates []fate) {
 	name := r.cfg.Gateways[0].Name
 	jobs := make([]job.Job, len(fates))
@@ -259,7 +259,7 @@ func (r *trial) enqueueFor(at time.Time, fates []fate) {
 	}
 }
 
-// replay takes in again what is parked as exhausted.
+// replay replays what is parked as exhausted.
 func (r *trial) replay() {
 	g := r.cfg.Gateways[0]
 	c := deadletter.Clearing{Store: Store(r.v.db.Client, g), Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Exhausted}}}
@@ -267,8 +267,8 @@ func (r *trial) replay() {
 	r.must(err)
 }
 
-// finish waits until no job waits any more, for as long as the bound says, and returns how they stand. Good jobs go on coming now and
-// then: a gateway that fails with all jobs that are left looks as if it was down.
+// finish waits until no job waits, but not longer than the bound, and returns the standing. It adds good jobs now and
+// then: a gateway that fails with all remaining jobs looks as if it was down.
 func (r *trial) finish() record.Standing {
 	books := Books(r.v.db.Client, r.cfg.Gateways[0])
 	end := time.Now().Add(r.bound())
@@ -285,7 +285,7 @@ func (r *trial) finish() record.Standing {
 	}
 }
 
-// bound is how long after the schedule's end all jobs are done or parked: all attempts of all jobs at half of the limit, the longest
+// bound returns within what time after the schedule's end all jobs must have ended: all attempts of all jobs at half of the limit, the longest
 // back-offs, and the longest hold.
 func (r *trial) bound() time.Duration {
 	calls := 0
@@ -297,7 +297,7 @@ func (r *trial) bound() time.Duration {
 	return time.Duration(float64(calls)/float64(r.s.limit)*2*float64(time.Second)) + 5*time.Minute
 }
 
-// Good jobs never wait for bad ones: whatever happens, each goes out as soon as its place in line, the limit, the troubles and circuit.max allow.
+// Good jobs never wait for bad ones: whatever happens, each is called as soon as its place in the queue, the limit, the troubles and circuit.max allow.
 func TestNobodyWaitsLongerThanCanBeExplained(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{0, 2, 3, 7, 17, 43} // their schedules are soon over

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/outcome"
 )
 
-// lookingUp returns a gateway before a server, with these keys of lookup.
+// lookingUp returns a gateway of this server with this lookup.
 func lookingUp(t *testing.T, server, lookup string) config.Gateway {
 	t.Helper()
 	text := "gateways:\n  g:\n    request: {url: \"" + server + "/pay?token=sk_canary_url\", headers: {Authorization: Bearer sk_canary_header}}\n    leak: {limits: [100/s]}\n    lookup: " + lookup + "\n"
@@ -25,7 +25,7 @@ func lookingUp(t *testing.T, server, lookup string) config.Gateway {
 	return cfg.Gateways[0]
 }
 
-// A look-up as its file has it, before a real server: what is sent, and what the answer means.
+// A look-up is sent to a real server as the file configures it, and its answer is judged so.
 func TestALookUpOfAConfiguration(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

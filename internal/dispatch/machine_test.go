@@ -19,13 +19,13 @@ func noDescriptor() error {
 	return fmt.Errorf("connecting failed: %w: %w", syscall.EMFILE, job.ErrLocal)
 }
 
-// fitness is one process's machine for one gateway, with its log.
+// fitness returns the state of one process's machine for one gateway, and its log.
 func fitness() (*ownMachine, *bytes.Buffer) {
 	var log bytes.Buffer
 	return newMachine("g", newMachineMetrics(nil), slog.New(slog.NewTextHandler(&log, nil)), func() {}), &log
 }
 
-// The log says once what is wrong and what to do, however often it comes back within a while, and each try comes later.
+// A fault that returns within a while is logged once, with what to do. The tests of the machine come at growing intervals.
 func TestAFaultThatComesBackIsOneFault(t *testing.T) {
 	t.Parallel()
 	m, log := fitness()
@@ -60,7 +60,7 @@ func TestAFaultThatComesBackIsOneFault(t *testing.T) {
 	}
 }
 
-// A process whose machine can't call pulls nothing, and comes back by itself.
+// A process whose machine can't call pulls no jobs, and returns to service without help.
 func TestAnUnfitProcessPullsNothing(t *testing.T) {
 	t.Parallel()
 	plainly(t, quick, func(t *testing.T, r *rig) {

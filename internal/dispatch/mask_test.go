@@ -45,7 +45,7 @@ func TestSecretsThatAGatewayRepeatsAreMasked(t *testing.T) {
 	}
 }
 
-// What is a secret by its name is the gateway's own, and in no configuration.
+// Members of an answer that are secrets by their name are masked, although no configuration has them.
 func TestMembersThatAreSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
@@ -61,8 +61,8 @@ func TestMembersThatAreSecretsAreMasked(t *testing.T) {
 	}
 }
 
-// The number of a merchant stands in a header and, as a number, in every answer: with <secret> in its place the answer would be no JSON,
-// its rule would not be met, and a payment that the gateway put off would count as made.
+// The merchant number is in a header and, as a JSON number, in every answer. Rules are applied to the answer before masking: with <secret> in its place
+// it would not be JSON, no rule would match, and a payment that the gateway postponed would count as done.
 func TestWhatAnAnswerMeansIsJudgedByTheAnswerAsItCame(t *testing.T) {
 	t.Parallel()
 	j, err := table(config.Gateway{Reference: "id",
@@ -82,7 +82,7 @@ func TestWhatAnAnswerMeansIsJudgedByTheAnswerAsItCame(t *testing.T) {
 	}
 }
 
-// Each gateway spells what it repeats in its own way: .NET writes %2b, Gson \u003d, an HTML page &#43;, a proxy base64.
+// Secrets are masked in every spelling: .NET writes %2b, Gson \u003d, an HTML page &#43;, a proxy base64.
 func TestSecretsAreMaskedHoweverTheyAreSpelled(t *testing.T) {
 	t.Parallel()
 	const secret = "sk_live_ab+cd/ef==&<'x" // #nosec: it opens nothing

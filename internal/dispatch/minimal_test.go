@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// corner is a gateway of which nothing is known but its address and its limit. Its keys are good, and live for 6 minutes.
+// corner is a gateway whose configuration has only its address and its limit. Its idempotency keys live for 6 minutes.
 const corner = `
 gateway: corner/v1
 about: "The bank at the corner."
@@ -41,10 +41,10 @@ limits: [{limit: 20/s, over: account, answer: 429}]
 fates: {key-forgotten: {}, saved-500: {}}
 `
 
-// minimal is the smallest file there is.
+// minimal is the smallest possible configuration.
 const minimal = "    request: {url: \"http://gateway.invalid/pay\"}\n    leak: {limits: [20/s]}\n"
 
-// spell is trouble that all jobs meet for a while, beside those that meet their own.
+// spell is trouble that all jobs meet for a while, in addition to troubles of single jobs.
 type spell struct {
 	from, to time.Duration
 	fate     string // "": an operator's pause
@@ -55,7 +55,7 @@ func (s spell) String() string {
 	return fmt.Sprintf("%s to %s %s, dies %v", s.from, s.to, s.fate, s.dies)
 }
 
-// spells draws troubles that last longer than keys live, one after the other.
+// spells draws troubles, one after the other, that may last longer than keys live.
 func spells(rng *rand.Rand) (all []spell) {
 	at := time.Second
 	for range 3 {
@@ -68,10 +68,10 @@ func spells(rng *rand.Rand) (all []spell) {
 	return all
 }
 
-// lonely are the fates of single jobs, each with 3 % of them.
+// lonely are the fates of single jobs. Each applies to 3 % of the jobs.
 var lonely = []string{"key-forgotten", "cut-after-charge", "cut-before-charge", "saved-500", "5xx", "slow", "decline", "429"}
 
-// playMinimal plays one seed with a file that may have another line, and returns what is wrong.
+// playMinimal runs one seed with the minimal file and the settings more, and returns what is wrong.
 func playMinimal(t *testing.T, seed uint64, more string) (wrong []string) {
 	t.Helper()
 	table, err := double.Parse([]byte(corner))
@@ -99,7 +99,7 @@ func playMinimal(t *testing.T, seed uint64, more string) (wrong []string) {
 	return wrong
 }
 
-// arm has jobs meet a fate, as people write it.
+// arm gives jobs fates, written as on the command line.
 func (s *shop) arm(texts ...string) {
 	s.t.Helper()
 	for _, text := range texts {
@@ -109,7 +109,7 @@ func (s *shop) arm(texts ...string) {
 	}
 }
 
-// suffer lets troubles pass, with payments that come before each and in its midst, and returns their ids.
+// suffer runs troubles, admits payments before and during each, and returns their ids.
 func (s *shop) suffer(rng *rand.Rand, troubles []spell) (ids []string) {
 	more := func() {
 		var jobs []job.Job
@@ -136,14 +136,14 @@ func (s *shop) suffer(rng *rand.Rand, troubles []spell) (ids []string) {
 	return ids
 }
 
-// alone has single jobs meet their fates.
+// alone gives single jobs their fates.
 func (s *shop) alone(seed uint64) {
 	for _, name := range lonely {
 		s.arm(fmt.Sprintf("%s=share=3%%,seed=%d", name, seed))
 	}
 }
 
-// begin begins a trouble. The last process lives.
+// begin begins a trouble.
 func (s *shop) begin(t spell) {
 	if t.fate == "" {
 		s.must(s.all[len(s.all)-1].d.units()[0].pacer.Pause(s.t.Context(), "a test"))
@@ -165,7 +165,7 @@ func (s *shop) end(t spell) {
 	s.alone(uint64(t.to))
 }
 
-// judged says what is wrong with how a job has ended.
+// judged says what is wrong with a job's end; empty: nothing.
 func (s *shop) judged(id string) string {
 	charges := 0
 	for _, e := range s.double.Ledger() {
@@ -180,11 +180,11 @@ func (s *shop) judged(id string) string {
 	return ""
 }
 
-// hard is a seed whose troubles charge twice where a key is trusted for longer than it lives.
+// hard is a seed whose troubles charge twice if keys are trusted for longer than they live.
 const hard = 7
 
-// A file of an address and a limit charges nobody twice, at a gateway whose keys live for 6 minutes, though answers are lost, all fails, everything is
-// paused and processes die for longer than that.
+// The minimal file charges no job twice at a gateway whose keys live for 6 minutes, although answers are lost, calls fail, the gateway is paused, and processes
+// die, for longer than that.
 func TestTheMinimalFileChargesNobodyTwice(t *testing.T) {
 	t.Parallel()
 	seeds := []uint64{3, 4, 5, hard} // they are soon over
@@ -203,7 +203,7 @@ func TestTheMinimalFileChargesNobodyTwice(t *testing.T) {
 	}
 }
 
-// The same file is caught if it trusts keys for a day, as most gateways keep them: this is why a key is trusted for 5 minutes where nobody has said how long.
+// With keys that are trusted for a day, as most gateways keep them, the same file charges twice. This is why keys are trusted for 5 minutes by default.
 func TestAKeyTrustedForADayIsChargedTwice(t *testing.T) {
 	t.Parallel()
 	if wrong := playMinimal(t, hard, ", key_lifetime: 24h"); len(wrong) == 0 {

@@ -10,8 +10,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Thousands of jobs wait when the moment of a file comes: its jobs are called next, in its order and at the full rate, and beside them retries alone,
-// which take at most every second place.
+// Thousands of jobs wait when the scheduled time of a file comes. Its jobs are called next, in their order and at the full rate. Only retries are called beside
+// them, and get at most every second slot.
 func TestTheJobsOfAMomentGoBeforeABacklog(t *testing.T) {
 	t.Parallel()
 	for _, processes := range []int{3, 1}[:testkit.Often(1, 2)] {
@@ -36,10 +36,10 @@ const (
 	near        = 64 // jobs that were pulled when the moment came, and places by which calls may pass one another
 )
 
-// momentFates are those of n jobs that all fail once: more retries are due all the time than have a turn.
+// momentFates returns the fates of n jobs that all fail once, so that retries are always due.
 func momentFates(n int) []fate { return slices.Repeat([]fate{once}, n) }
 
-// momentCalled judges the calls from the moment on, until the last of the file's jobs, which were accepted before all others.
+// momentCalled judges the calls from moment until the last of the file's jobs, which were accepted first.
 func momentCalled(t *testing.T, r *trial, moment time.Duration) {
 	t.Helper()
 	place := map[string]int{}

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What takes parked jobs in again between two steps of a rename is refused, so that it overwrites no books.
+// Between two steps of a rename, acts that admit parked jobs again are refused, so that they overwrite no books.
 func TestNothingIsTakenInAgainDuringARename(t *testing.T) {
 	t.Parallel()
 	url := testkit.Server(t).URL()
@@ -37,7 +37,7 @@ func TestNothingIsTakenInAgainDuringARename(t *testing.T) {
 	}
 }
 
-// Something has written a job under both names: nothing is overwritten, the error says which keys and what to do, and the rename goes on when one of them is gone.
+// A job exists under both names. Nothing is overwritten, the error names the keys and says what to do, and the rename continues when one of them is deleted.
 func TestARenameOverwritesNoJob(t *testing.T) {
 	t.Parallel()
 	m := newMover(t, testkit.Redis(t))

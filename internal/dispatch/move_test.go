@@ -28,7 +28,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// mover is a Redis with a gateway that is to get another name, and an HTTP server that counts the keys of its calls.
+// mover is a Redis with a gateway that is to be renamed, and an HTTP server that counts calls by idempotency key.
 type mover struct {
 	t        *testing.T
 	url      string
@@ -52,7 +52,7 @@ func newMover(t *testing.T, redisURL string) *mover {
 	return m
 }
 
-// name makes the two gateways anew.
+// name sets up the gateway, and the same one under its new name.
 func (m *mover) name(old, redisURL string) {
 	m.t.Helper()
 	text := fmt.Sprintf("redis: %s\ngateways:\n", redisURL)
@@ -76,7 +76,7 @@ func (m *mover) must(err error) {
 	}
 }
 
-// put takes jobs in: most are queued, some find no room, one is scheduled.
+// put admits jobs: most are queued, some find no room, one is scheduled.
 func (m *mover) put(g config.Gateway, n int) (answers []admission.Answer) {
 	m.t.Helper()
 	jobs := make([]job.Job, n)
@@ -95,7 +95,7 @@ func (m *mover) moving(c redis.UniversalClient) Moving {
 	return Moving{Redis: c, Old: m.old.Name, New: m.new, Act: deadletter.Act{Who: "ann@host", What: "gateway rename", Why: "one name"}, once: 11}
 }
 
-// remembering has a machine that remembers what it saw serve the gateway until so many jobs are done, or its data is doubted.
+// remembering runs a dispatcher, which saves what it sees in state, until so many jobs are done or the data is doubted.
 func (m *mover) remembering(g config.Gateway, state string, done int64) (doubt error) {
 	m.t.Helper()
 	d, err := New(Params{DB: m.db, Gateways: []config.Gateway{g}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler), Patience: patience, State: state})
@@ -112,7 +112,7 @@ func (m *mover) remembering(g config.Gateway, state string, done int64) (doubt e
 	return doubt
 }
 
-// dump is all of a gateway's data, and restore puts it back in place of what is there, as if a minute had passed.
+// dump returns all data of a gateway. restore replaces the present data with it, as if a minute had passed.
 func (m *mover) dump(g config.Gateway) map[string]string {
 	m.t.Helper()
 	all, ctx := map[string]string{}, m.t.Context()
@@ -136,7 +136,7 @@ func (m *mover) restore(g config.Gateway, snapshot map[string]string) {
 	m.alive(g, "at", fmt.Sprint(time.Now().Add(-time.Minute).UnixMicro()))
 }
 
-// Redis is restored from before the calls, and the gateway gets another name before anybody serves it: no job is called again.
+// Redis is restored from before the calls, and the gateway is renamed before it is served. No job is called again.
 func TestAnOldSnapshotIsNoticedUnderANewName(t *testing.T) {
 	t.Parallel()
 	m, state := newMover(t, testkit.Server(t).URL()), t.TempDir()
@@ -158,7 +158,7 @@ func TestAnOldSnapshotIsNoticedUnderANewName(t *testing.T) {
 	}
 }
 
-// stands is how a gateway stands, in words, with the faults of its audit.
+// stands returns a gateway's standing and the faults of its audit, as text.
 func (m *mover) stands(g config.Gateway) string {
 	m.t.Helper()
 	b := Books(m.db.Client, g)
@@ -169,7 +169,7 @@ func (m *mover) stands(g config.Gateway) string {
 	return fmt.Sprintf("accepted %d scheduled %d queued %d done %d parked %v waiting %s faults %d %v", a.Accepted, a.Scheduled, a.Queued, a.Done, a.Parked, money, a.Faults.Total, a.Faults.List)
 }
 
-// keys are the keys of a gateway by their name behind the hash tag, but for those of its age and its trail.
+// keys returns the Redis keys of a gateway without its name, except those of its age and its trail.
 func (m *mover) keys(g config.Gateway) []string {
 	m.t.Helper()
 	var all []string
@@ -186,7 +186,7 @@ func (m *mover) keys(g config.Gateway) []string {
 	return all
 }
 
-// queued sees that each task in the queue says the new gateway's name.
+// queued checks that each task in the queue has the new gateway's name.
 func (m *mover) queued() {
 	m.t.Helper()
 	k, of := redisdb.NewKeys(m.new.Name), queue.NewEncoder(m.new.Name)
@@ -201,13 +201,13 @@ func (m *mover) queued() {
 	}
 }
 
-// serve calls what waits until so many jobs are done.
+// serve runs a dispatcher until so many jobs are done.
 func (m *mover) serve(g config.Gateway, done int64) {
 	m.t.Helper()
 	m.must(m.remembering(g, "", done))
 }
 
-// A gateway that was renamed goes on under its new name: each job is called once with the key that it had, ids stay known, the books are in order.
+// A renamed gateway continues under its new name: each job is called once, with the key that it had, ids stay known, and the books are in order.
 func TestARenamedGatewayGoesOn(t *testing.T) {
 	t.Parallel()
 	m := newMover(t, testkit.Server(t).URL())
@@ -248,7 +248,7 @@ func TestARenamedGatewayGoesOn(t *testing.T) {
 	}
 }
 
-// The chain of the new name is not dropped in silence: an entry says how it ended, and what was wrong with it.
+// The new name had a trail of its own. An entry says how that chain ended, and what was wrong with it.
 func TestARenameSaysHowTheOtherChainEnded(t *testing.T) {
 	t.Parallel()
 	m := newMover(t, testkit.Server(t).URL())
@@ -274,7 +274,7 @@ func TestARenameSaysHowTheOtherChainEnded(t *testing.T) {
 
 var errKilled = errors.New("the process was killed")
 
-// cut ends a process after so many commands, either before the next one or when it has run.
+// cut kills a process after left commands, either before the next one or after it has run.
 type cut struct {
 	left  int
 	after bool
@@ -323,7 +323,7 @@ func (m *mover) cutting(url string, n int, after bool) (redis.UniversalClient, *
 	return c, hook
 }
 
-// Killed at whatever command, a rename that is run again loses nothing, and until then nobody takes a job in at either name, nor serves either.
+// A rename that was killed at any command loses nothing when it is run again. Until then, neither name admits jobs, and no dispatcher serves either.
 func TestARenameThatIsKilledAnywhereGoesOn(t *testing.T) {
 	t.Parallel()
 	url := testkit.Server(t).URL()
@@ -354,13 +354,13 @@ func TestARenameThatIsKilledAnywhereGoesOn(t *testing.T) {
 	}
 }
 
-// left says that the old gateway has any keys.
+// left reports whether the old gateway has any keys.
 func (m *mover) left() bool {
 	m.t.Helper()
 	return m.db.Client.Exists(m.t.Context(), redisdb.NewKeys(m.old.Name).Alive()).Val() > 0 || len(m.keys(m.old)) > 0
 }
 
-// shut sees that a rename that is not over keeps jobs and dispatchers out.
+// shut checks that an unfinished rename keeps jobs and dispatchers out.
 func (m *mover) shut() {
 	m.t.Helper()
 	for _, g := range []config.Gateway{m.old, m.new} {
@@ -385,7 +385,7 @@ func (m *mover) shut() {
 	}
 }
 
-// What could lose or double a payment is refused, and changes nothing.
+// A rename that could lose or double a payment is refused, and changes nothing.
 func TestARenameIsRefused(t *testing.T) {
 	t.Parallel()
 	for want, given := range map[string]func(m *mover){
@@ -422,13 +422,13 @@ func (m *mover) alive(g config.Gateway, field, value string) {
 	m.must(m.db.Client.HSet(m.t.Context(), redisdb.NewKeys(g.Name).Alive(), field, value).Err())
 }
 
-// attempt opens one of the old gateway's.
+// attempt records an open attempt of the old gateway.
 func (m *mover) attempt() {
 	m.t.Helper()
 	m.must(m.db.Client.ZAdd(m.t.Context(), redisdb.NewKeys(m.old.Name).Open(), redis.Z{Score: 1, Member: "C-000"}).Err())
 }
 
-// A gateway that is forgotten leaves an entry, and nothing else. In a cluster, too.
+// A forgotten gateway leaves only an entry.
 func TestAForgottenGatewayLeavesAnEntry(t *testing.T) {
 	t.Parallel()
 	url := testkit.Server(t).URL()

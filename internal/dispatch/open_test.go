@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// What only whoever connects finds wrong with an address is still a fault of the file's line. One from a flag has no line.
+// A fault of the Redis address that is found only when connecting is reported with its line of the file. An address from a flag has no line.
 func TestAnAddressThatCantBeUsedIsNamedByItsLine(t *testing.T) {
 	t.Parallel()
 	cfg, err := config.Parse("x.yaml", []byte("listen: \"\"\nredis: redis-cluster://h:1/3\ngateways:\n  s: {request: {url: \"https://h\"}, leak: {limits: [1/s]}}\n"), config.Options{})
@@ -27,7 +27,7 @@ func TestAnAddressThatCantBeUsedIsNamedByItsLine(t *testing.T) {
 	}
 }
 
-// A hint names some of thousands of gateways.
+// If there are thousands of gateways, a hint names some of them.
 func TestAHintNamesSomeGateways(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{1: "it has: m0000", mostNamed + 1: ", m0019 and 1 more, which dispatcher gateway list names"} {

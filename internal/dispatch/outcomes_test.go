@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// read reads all outcomes behind a cursor, and returns the ids and the last cursor.
+// read reads all outcomes after a cursor, and returns their ids and the last cursor.
 func (r *rig) outcomes(f *feed.Feed, after feed.Cursor) (ids []string, last feed.Cursor) {
 	r.t.Helper()
 	for {
@@ -34,7 +34,7 @@ func (r *rig) outcomes(f *feed.Feed, after feed.Cursor) (ids []string, last feed
 	}
 }
 
-// A reader of outcomes that is too far behind holds the gateway: nobody is called, which costs no attempt, and everybody says why. It goes on by itself when the reader
+// A reader of outcomes that is too far behind holds the gateway: no calls are made, no attempts are spent, and every view says why. Calls continue when the reader
 // has caught up.
 func TestAReaderOfOutcomesHoldsTheGateway(t *testing.T) {
 	t.Parallel()
@@ -95,7 +95,7 @@ func TestAReaderOfOutcomesHoldsTheGateway(t *testing.T) {
 	}
 }
 
-// An outcome is told when the replica has it that wait_replicas asks for, and not before.
+// A reader gets an outcome only when the replica that wait_replicas requires has it.
 func TestAnOutcomeIsToldWhenAReplicaHasIt(t *testing.T) {
 	t.Parallel()
 	r, replica := guarded(t)

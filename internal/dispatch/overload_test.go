@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A process that is too slow for its gateways is seen where they are looked at, since when, and not for long after the last time that it said so.
+// The view of a gateway names a process that is too slow for it, and since when. It no longer does soon after the process last reported it.
 func TestAnOverloadedProcessIsSeen(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}", "leak: {limits: [100/s]}")

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// sale is what one job of a pack's run comes to.
+// sale is the outcome of one job in the run of a pack.
 type sale struct {
 	id      string
 	cents   int64
@@ -24,7 +24,7 @@ type sale struct {
 	rec     job.Record
 }
 
-// wrong says what is wrong with how the job ended; "" where nothing is.
+// wrong says what is wrong with how the job ended; empty: nothing.
 func (s sale) wrong() string {
 	rec := s.rec
 	switch {
@@ -44,8 +44,8 @@ func (s sale) wrong() string {
 	return ""
 }
 
-// Each pack before the double of its gateway, with 2 % of each trouble that the double knows, at the published limit or else 100/s: the books of the
-// dispatcher agree with the double's ledger to the cent. Long has 2,000 jobs of each.
+// Each pack runs against the double of its gateway, with 2 % of each trouble that the double knows, at the published limit or 100/s. The dispatcher's books
+// agree with the double's ledger to the cent. The long form has 2,000 jobs of each pack.
 func TestEachPacksBooksAgreeWithItsDouble(t *testing.T) {
 	t.Parallel()
 	for _, name := range packs.Names() {
@@ -56,7 +56,7 @@ func TestEachPacksBooksAgreeWithItsDouble(t *testing.T) {
 	}
 }
 
-// sell plays so many jobs of a pack.
+// sell runs n jobs of a pack.
 func sell(t *testing.T, name string, n int) {
 	t.Helper()
 	table, err := double.Load(name)
@@ -109,7 +109,7 @@ func (s *shop) trouble(table *double.Table) {
 	}
 }
 
-// closeTheBooks holds the dispatcher's books against the double's ledger.
+// closeTheBooks compares the dispatcher's books with the double's ledger.
 func (s *shop) closeTheBooks(sales []sale) {
 	s.t.Helper()
 	ledger := map[string][]double.Entry{}
@@ -161,7 +161,7 @@ func (s *shop) closeTheBooks(sales []sale) {
 	s.t.Logf("%s after %s: %s", s.double.Table().Gateway, time.Since(s.began).Round(time.Second), strings.Join(sums, ", "))
 }
 
-// cents is the amount of an entry of the ledger.
+// cents returns the amount of a ledger entry.
 func cents(t *testing.T, table *double.Table, e double.Entry) int64 {
 	t.Helper()
 	text := e.Amount

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/packs"
 )
 
-// packLook is a way in which a pack looks payments up: what it asks, and what the documented answers mean.
+// packLook is one look-up of a pack: what it asks, and what the documented answers mean.
 type packLook struct {
 	accepted bool
 	request  string // the path of the request

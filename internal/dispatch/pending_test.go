@@ -14,7 +14,7 @@ import (
 
 const withLookup = "leak: {limits: [100/s]}\nlookup: {url: \"/payments?reference={id}\", matches: {amount: amount}, schedule: [1h, 2h], answers: [{status: 200, then: done}]}"
 
-// A pending job has an ETA, a reason why it isn't running and gauges of its own; while its gateway is paused nobody asks, and everything says so.
+// A pending job has an ETA, a reason why it waits, and gauges of its own. While its gateway is paused there are no look-ups, and every view says so.
 func TestAPendingJobSaysWhenTheGatewayIsAsked(t *testing.T) {
 	t.Parallel()
 	r := setup(t, withLookup)

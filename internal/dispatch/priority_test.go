@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// till is a gateway that remembers the order in which it was called: a letter for each job, the first of its id.
+// till is a gateway that records the order of its calls, as the first letters of the job ids.
 type till struct {
 	mu    sync.Mutex
 	order strings.Builder
@@ -57,7 +57,7 @@ func (r *rig) clean() {
 	}
 }
 
-// An urgent job goes before thousands that came before it, also where these have used up the room at admission, and a class with a floor gets its share.
+// An urgent job is called before many jobs that came earlier, even if these have used up the room at admission. A class with a floor gets its share.
 func TestUrgentJobsGoFirst(t *testing.T) {
 	t.Parallel()
 	g := &till{}
@@ -92,7 +92,7 @@ func TestUrgentJobsGoFirst(t *testing.T) {
 	})
 }
 
-// A job that waits for room, or is in hand, when a reload takes its class away comes to the class's line later: the dispatcher looks there again soon, and not a minute later.
+// A reload removes a class whose jobs wait for room or are in hand. These jobs enter the line of that class later, so the dispatcher looks there again soon, and not only after a minute.
 func TestJobsOfAClassThatIsGoneWaitForSecondsOnly(t *testing.T) {
 	t.Parallel()
 	r := routed(t, &till{}, `{url: URL/, idempotency_prefix: ""}`, "leak: {limits: [400/s], jitter: 1ms}\n"+classes)
@@ -133,7 +133,7 @@ func TestJobsOfAClassThatIsGoneWaitForSecondsOnly(t *testing.T) {
 	}
 }
 
-// Classes that come with a reload, and that go with one, lose and double no job.
+// A reload that adds or removes classes loses no job and doubles none.
 func TestClassesComeAndGoWithAReload(t *testing.T) {
 	t.Parallel()
 	g := &till{}

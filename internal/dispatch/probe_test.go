@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// After a hold one call goes first. When the gateway gives no answer, the next one is sent 5 s later, long before the time-out.
+// After a hold, one call is sent as a probe. If the gateway does not answer it, the next one is sent 5 s later, long before the time-out.
 func TestAProbeThatHangsIsFollowedByTheNext(t *testing.T) {
 	t.Parallel()
 	plainly(t, quick, func(t *testing.T, r *rig) {

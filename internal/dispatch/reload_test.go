@@ -15,13 +15,13 @@ import (
 	"spillway/internal/testkit"
 )
 
-// strict is a strict provider, which stamps each call as it comes in.
+// strict is a provider that records when each call arrived.
 type strict struct {
 	t *testing.T
 	p *provider.Provider
 }
 
-// judged makes a gateway that a strict provider judges.
+// judged makes a gateway whose calls go to a strict provider.
 func judged(t *testing.T, leak string) (*rig, *strict) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func (r *rig) parse(text string) {
 	}
 }
 
-// calls are the moments of all calls, in µs since 1970, in order.
+// calls returns when all calls arrived, in µs since 1970, in order.
 func (j *strict) calls() []int64 {
 	var at []int64
 	for _, c := range j.p.Calls() {
@@ -62,7 +62,7 @@ func (j *strict) calls() []int64 {
 	return at
 }
 
-// most returns the most calls in any window of this length among those from a moment on.
+// most returns the most calls in any window of this length, of those that arrived at from or later.
 func (j *strict) most(window time.Duration, from int64) int {
 	at, first, most := j.calls(), 0, 0
 	at = slices.DeleteFunc(at, func(us int64) bool { return us < from })
@@ -75,7 +75,7 @@ func (j *strict) most(window time.Duration, from int64) int {
 	return most
 }
 
-// reload has a dispatcher take over other limits.
+// reload makes a dispatcher take over other limits.
 func (r *rig) reload(d *Dispatcher, leak func(*config.Leak)) {
 	r.t.Helper()
 	g := r.cfg.Gateways[0]
@@ -85,8 +85,8 @@ func (r *rig) reload(d *Dispatcher, leak func(*config.Leak)) {
 	}
 }
 
-// Two dispatchers take a file with lower limits over one after the other: until both have, what the gateway sees is within the larger
-// limits, and from then on within the lower.
+// Two dispatchers read a file with lower limits, one after the other. Until both have read it, the gateway's calls are within the higher limits, and
+// from then on within the lower ones.
 func TestLimitsOfAReloadedFileHold(t *testing.T) {
 	t.Parallel()
 	for name, to := range map[string]job.Limit{
@@ -119,7 +119,7 @@ func TestLimitsOfAReloadedFileHold(t *testing.T) {
 	}
 }
 
-// The file is changed and read again while limits are set live: those hold until they are reset, and then the new file's, not the old.
+// The file is changed and reloaded while limits are set live. The live limits hold until they are reset, and then the limits of the new file.
 func TestLimitsSetLiveWinOverAReloadedFile(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [50/s]}")
@@ -147,7 +147,7 @@ func TestLimitsSetLiveWinOverAReloadedFile(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, "the new file's limit", holds(20))
 }
 
-// What can't be taken over is refused as a whole: the gateway before it in the file keeps its old settings too.
+// A reload that can't be applied is refused as a whole: the gateways before the faulty one keep their old settings, too.
 func TestAReloadIsTakenOverAsAWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick)
@@ -163,7 +163,7 @@ func TestAReloadIsTakenOverAsAWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
-// A stop waits for calls as long as the time-out was at the start: a longer one is not taken over, and said.
+// A stop waits for calls at most as long as the time-out at the start. A reload does not apply a longer time-out, and says so.
 func TestALongerTimeoutWaitsForARestart(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)
@@ -179,7 +179,7 @@ func TestALongerTimeoutWaitsForARestart(t *testing.T) {
 	}
 }
 
-// A process has memory for so many calls at once as its first file asked for. A limit that is twice as high is nothing to speak of.
+// A process has room for as many concurrent calls as its first file needed. A reload warns of a limit that needs many more, but not of one that is twice as high.
 func TestManyMoreCallsAtOnceWaitForARestart(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [1/s]}")
@@ -194,7 +194,7 @@ func TestManyMoreCallsAtOnceWaitForARestart(t *testing.T) {
 	}
 }
 
-// Redis is away when the file is read: secrets are taken over at once, limits when it is back.
+// If Redis is away during a reload, secrets apply at once, and limits when it is back.
 func TestAReloadWithoutRedisIsMadeUpFor(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)

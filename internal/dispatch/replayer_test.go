@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// costly parks so many jobs of a cost as rejected, behind one another.
+// costly offers n jobs of this cost. Those that find no room are parked as rejected.
 func (r *rig) costly(name string, n int, cost int64) {
 	r.t.Helper()
 	var jobs []job.Job
@@ -28,8 +28,8 @@ func (r *rig) costly(name string, n int, cost int64) {
 	}
 }
 
-// Jobs that cost more than admission can ever grant, since it was made smaller, hold up neither those behind them nor newcomers, however many they
-// are, and the log says so once for all of them.
+// Admission was made smaller, and some parked jobs cost more than it can ever grant. However many they are, they delay neither the jobs behind them nor
+// newcomers, and the log reports all of them once.
 func TestJobsThatNeverFitHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [10000/s]}\nadmission: {limits: [1/h], burst: 40}")

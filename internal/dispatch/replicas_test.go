@@ -20,7 +20,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// guarded is a gateway on a primary with one replica, which must have everything that counts.
+// guarded makes a gateway on a primary with one replica, which must acknowledge every important write.
 func guarded(t *testing.T) (*rig, *testkit.RedisServer) {
 	t.Helper()
 	primary := testkit.Server(t, "--repl-diskless-sync-delay", "0")
@@ -39,7 +39,7 @@ func guarded(t *testing.T) (*rig, *testkit.RedisServer) {
 	return r, replica
 }
 
-// BenchmarkReplicas is what it costs that a replica must have it: a chunk of jobs taken in, and one job's attempt and outcome.
+// BenchmarkReplicas measures the cost of waiting for a replica: for the admission of a chunk of jobs, and for one job's attempt and outcome.
 func BenchmarkReplicas(b *testing.B) {
 	primary := testkit.Server(b, "--repl-diskless-sync-delay", "0")
 	testkit.Server(b, "--replicaof", strings.Replace(primary.Addr(), ":", " ", 1))

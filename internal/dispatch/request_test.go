@@ -24,7 +24,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What is wrong with a request is said when the file is read, with its line: what the file may say, calls can be made of.
+// A faulty request is reported when the file is read. Every request that the file may contain can be called.
 func TestWhatTheFileMaySayOfARequestCanBeCalled(t *testing.T) {
 	t.Parallel()
 	for request, may := range map[string]bool{
@@ -58,7 +58,7 @@ func TestWhatTheFileMaySayOfARequestCanBeCalled(t *testing.T) {
 	}
 }
 
-// signingKeys are private keys in PEM, by the algorithms that need them.
+// signingKeys returns a private key in PEM for each algorithm that needs one.
 func signingKeys(t *testing.T) map[string]string {
 	t.Helper()
 	long, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -102,8 +102,8 @@ func checkRequest(t *testing.T, request string, may bool) {
 	}
 }
 
-// A job names the account in its payload: that goes into a header and not into the body, as does what only the books need. A job that names none is refused,
-// and nobody is called.
+// A job's payload names the account. It is sent in a header and not in the body, and neither is what only the books need. A job that names no account is refused
+// without a call.
 func TestAJobNamesItsAccount(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -11,8 +11,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A process that died had pulled a job of one gateway, and called one of another. Each is taken up and called though its gateway rests, and asynq looks
-// for leases that are over at no gateway. It takes a pulse or a few, and not the sweep that there is now and then.
+// A process died after it had pulled a job of one gateway, and called a job of another. Both jobs are recovered and called although their gateways are idle and
+// asynq does not look for expired leases. This takes a few pulses, and does not wait for the next regular sweep.
 func TestADeadProcessesJobsAreTakenUpForAGatewayThatRests(t *testing.T) {
 	t.Parallel()
 	const limits = "leak: {limits: [50/s]}"

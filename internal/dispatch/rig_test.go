@@ -23,7 +23,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// rig is a configuration with a gateway that says yes to everything, or to nothing.
+// rig is a configuration with a gateway that accepts every call, or answers none.
 type rig struct {
 	t   *testing.T
 	cfg *config.Config
@@ -36,13 +36,13 @@ type rig struct {
 	hang  chan struct{} // the gateway gives no answer before it is closed; nil: it answers at once
 }
 
-// setup makes one gateway of each settings text, the rest of its part of the file.
+// setup makes one gateway for each of settings, the rest of its configuration.
 func setup(t *testing.T, settings ...string) *rig {
 	t.Helper()
 	return setupAt(t, testkit.Redis(t), settings...)
 }
 
-// setupAt is setup on the Redis at url: one of its own is for what goes through all keys of a Redis, which takes a while where a hundred other tests have theirs.
+// setupAt is setup on the Redis at url. Tests of code that walks through all keys need a Redis of their own: in the shared one, a hundred other tests have keys.
 func setupAt(t *testing.T, url string, settings ...string) *rig {
 	t.Helper()
 	r := &rig{t: t}
@@ -63,7 +63,7 @@ func setupAt(t *testing.T, url string, settings ...string) *rig {
 	return r
 }
 
-// patience is how long is waited for a Redis that gives no answer just then, or a replica: a busy machine's may take its time.
+// patience is how long to wait for a Redis or a replica that does not answer: on a busy machine, that may take a while.
 const patience = 30 * time.Second
 
 // ServeHTTP is the gateway.
@@ -125,13 +125,13 @@ func (r *rig) connect(d *Dispatcher) {
 	}
 }
 
-// put accepts n jobs of the gateway at that place.
+// put admits n jobs of the gateway at that index.
 func (r *rig) put(at, n int) {
 	r.t.Helper()
 	r.more(at, 0, n)
 }
 
-// more accepts n jobs behind the first ones.
+// more admits n jobs, numbered from first.
 func (r *rig) more(at, first, n int) {
 	r.t.Helper()
 	name := r.cfg.Gateways[at].Name
@@ -158,8 +158,8 @@ func (r *rig) standing(at int) record.Standing {
 	return s
 }
 
-// overdue puts a task into the first gateway's queue that is not ours and whose deadline has passed: asynq pulls it and
-// calls no handler. Of a field that comes twice in a message, the last one counts.
+// overdue puts a foreign task whose deadline has passed into the first gateway's queue: asynq pulls it and
+// calls no handler. If a message has a field twice, the last one counts.
 func (r *rig) overdue(id string) {
 	r.t.Helper()
 	const typeField, deadlineField = 1, 9

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// fated is a gateway that does with a job what the first word of its id says, and remembers the calls of each.
+// fated is a gateway that treats a job as the first word of its id says, and records the calls of each job.
 type fated struct {
 	mu    sync.Mutex
 	calls map[string]int
@@ -54,7 +54,7 @@ func (g *fated) made() int {
 	return len(g.order)
 }
 
-// fates are what becomes of jobs, by the first words of their ids: the state or the reason in the end, and how many calls are made.
+// fates says what happens to jobs, by the first word of their ids: the final state or reason, and the number of calls.
 var fates = map[string]struct {
 	end   string
 	calls int
@@ -64,7 +64,7 @@ var fates = map[string]struct {
 	"stale": {"expired", 0, 5}, "cancelled": {"cancelled", 0, 3}, "paused": {"done", 1, 3},
 }
 
-// everyState returns n jobs, of which each hundred have all fates.
+// everyState returns n jobs. Each hundred of them have all fates.
 func everyState(name string, n int, later time.Time, lane func(i int) string) (jobs []job.Job) {
 	var words []string
 	for _, word := range slices.Sorted(maps.Keys(fates)) {
@@ -85,7 +85,7 @@ func everyState(name string, n int, later time.Time, lane func(i int) string) (j
 	return jobs
 }
 
-// rolling is a gateway with lanes and without.
+// rolling is a gateway that has lanes at times, and the jobs that were sent to it.
 type rolling struct {
 	*rig
 	g    *fated
@@ -116,8 +116,8 @@ func (r *rolling) stop(d *Dispatcher) {
 	d.Stop(ctx)
 }
 
-// A gateway without lanes has jobs of every state when a new dispatcher comes whose file has lanes, while the old one runs, and one without lanes again after that: no job is lost,
-// each has its calls and no more, and those of a lane are called in their order.
+// A gateway without lanes has jobs in every state. A dispatcher whose file has lanes starts while the old one runs, and after that one without lanes again. No job is lost,
+// each is called exactly as often as its fate says, and the order of each lane is kept.
 func TestLanesComeAndGoOverJobsOfEveryState(t *testing.T) {
 	t.Parallel()
 	n, rate := testkit.Often(400, 10_000), testkit.Often(300, 500)
@@ -207,7 +207,7 @@ lanes: {key: lane, limits: [%d/s]}
 	r.clean()
 }
 
-// ended holds each job and its calls against its fate, and the order of the calls against that of the lines.
+// ended compares each job and its calls with its fate, and the order of the calls with that of the lines.
 func (r *rolling) ended() {
 	r.t.Helper()
 	came, last := map[string]int{}, map[string]int{}

@@ -20,14 +20,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// crew is a dispatcher whose gateways come and go.
+// crew is a dispatcher whose gateways are added and removed.
 type crew struct {
 	*rig
 	d       *Dispatcher
 	metrics *prometheus.Registry
 }
 
-// hire starts a dispatcher for the gateways at these places.
+// hire starts a dispatcher for the gateways at these indices.
 func hire(r *rig, state string, at ...int) *crew {
 	r.t.Helper()
 	c := &crew{rig: r, metrics: prometheus.NewRegistry()}
@@ -50,7 +50,7 @@ func (c *crew) of(at ...int) (all []config.Gateway) {
 	return all
 }
 
-// be has the dispatcher serve the gateways at these places.
+// be reloads the dispatcher with the gateways at these indices.
 func (c *crew) be(at ...int) Reloaded {
 	c.t.Helper()
 	did, err := c.d.Reload(c.t.Context(), c.of(at...))
@@ -65,7 +65,7 @@ func (c *crew) eventually(what string, cond func() bool) {
 	testkit.Eventually(c.t, 30*time.Second, what, cond)
 }
 
-// figures counts the metrics that name the gateway at that place.
+// figures counts the metrics of the gateway at that index.
 func (c *crew) figures(at int) (n int) {
 	c.t.Helper()
 	families, err := c.metrics.Gather()
@@ -84,7 +84,7 @@ func (c *crew) figures(at int) (n int) {
 	return n
 }
 
-// A gateway comes while another one is at its limit, and Redis does not answer what is asked for the new one: the other goes on, and is never over its limit.
+// A gateway is added while another one is called at its limit. Redis does not answer commands for the new one. The other is still called, and never above its limit.
 func TestANewGatewayDoesNotDisturbTheOthers(t *testing.T) {
 	t.Parallel()
 	r, j := judged(t, "{limits: [50/s], jitter: 10ms}")
@@ -121,7 +121,7 @@ func TestANewGatewayDoesNotDisturbTheOthers(t *testing.T) {
 	}
 }
 
-// unanswered has what is asked of Redis for one gateway wait.
+// unanswered makes Redis commands for one gateway wait.
 type unanswered struct {
 	of     string
 	answer chan struct{} // closes when Redis is to answer
@@ -139,7 +139,7 @@ func (u *unanswered) wait(cmds []redis.Cmder, send func() error) error {
 	return send()
 }
 
-// willing is the address of a gateway that says yes to everything.
+// willing returns the address of a gateway that accepts every call.
 func willing(t *testing.T) string {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -147,7 +147,7 @@ func willing(t *testing.T) string {
 	return srv.URL
 }
 
-// A gateway goes while calls are under way: they finish, none is made after them, and its jobs wait. Back in the file, it goes on with them.
+// A gateway is removed while calls are in flight. They finish, no other call is made, and its jobs wait. When the gateway is added again, they are called.
 func TestAGatewayThatGoesFinishesItsCallsAndKeepsItsJobs(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [1000/s], burst: 100, max_in_flight: 8}", quick)
@@ -186,7 +186,7 @@ func (r *rig) release() {
 	r.hang = nil
 }
 
-// A gateway comes back while the calls from before are still under way: it goes on at once, and its metrics stay.
+// A gateway is added again while its earlier calls are still in flight. It continues at once, and its metrics stay.
 func TestAGatewayMayComeBackBeforeItHasLeft(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [1000/s], burst: 100, max_in_flight: 8}", quick)
@@ -204,8 +204,8 @@ func TestAGatewayMayComeBackBeforeItHasLeft(t *testing.T) {
 	}
 }
 
-// Two hundred gateways come at once, each with a job that waits and some with a limit that was set live: all are served, and the one that was there
-// before is not held up.
+// Two hundred gateways are added at once, each with a waiting job, and one with a limit that was set live. All are served, and the gateway that was there before
+// is not delayed.
 func TestManyGatewaysComeAndGoAtOnce(t *testing.T) {
 	t.Parallel()
 	const many = 200
@@ -242,7 +242,7 @@ func TestManyGatewaysComeAndGoAtOnce(t *testing.T) {
 	}
 }
 
-// A gateway that is new in the file is looked at as at a start: data that is older than this machine has seen it is not touched.
+// The data of a gateway that is added is checked as at a start: no call is made if it is older than what this machine has seen.
 func TestANewGatewayWithOldDataIsNotCalled(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick)
@@ -261,7 +261,7 @@ func TestANewGatewayWithOldDataIsNotCalled(t *testing.T) {
 	}
 }
 
-// A new gateway that can't be had refuses the whole reload, and nothing is left of it.
+// If an added gateway can't be set up, the whole reload is refused and leaves nothing behind.
 func TestANewGatewayThatCannotBeHadChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick, quick)
@@ -278,7 +278,7 @@ func TestANewGatewayThatCannotBeHadChangesNothing(t *testing.T) {
 	}
 }
 
-// Redis gives no answer when a gateway comes: it is served as soon as Redis does.
+// Redis does not answer when a gateway is added. The gateway is served as soon as Redis answers.
 func TestANewGatewayWaitsForRedis(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick)
@@ -292,7 +292,7 @@ func TestANewGatewayWaitsForRedis(t *testing.T) {
 	c.eventually("the jobs", func() bool { return r.standing(1).Done == 3 })
 }
 
-// A line that comes before others moves them, and changes nothing of them: their connections stay.
+// A gateway whose line in the file moved keeps its connections.
 func TestAGatewayWhoseLineMovedIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)
@@ -300,11 +300,11 @@ func TestAGatewayWhoseLineMovedIsLeftAlone(t *testing.T) {
 	before := c.d.units()[0].now()
 	r.cfg.Gateways[0].At.Line += 7
 	if did := c.be(0); c.d.units()[0].now() != before || did.Gateways[0].At.Line != r.cfg.Gateways[0].At.Line {
-		t.Errorf("the gateway was made anew; its line is %d now", did.Gateways[0].At.Line)
+		t.Errorf("the gateway was set up again; its line is %d now", did.Gateways[0].At.Line)
 	}
 }
 
-// A stop waits no longer than for the calls of the gateways that were there at the start.
+// A stop waits no longer than the longest time-out of the gateways at the start.
 func TestANewGatewaysTimeoutIsBounded(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick, quick)

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// A dispatcher that is alive and comes round to its gateways late does not count as gone; one that is gone, or gets nowhere, does.
+// A dispatcher that is alive counts as serving a gateway even if its rounds are long. One that is gone, or makes no progress, does not.
 func TestALateDispatcherServes(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -52,7 +52,7 @@ func TestALateDispatcherServes(t *testing.T) {
 	}
 }
 
-// A round is told as long as the last one took, and longer as soon as the present one takes longer.
+// A round is reported as long as the last one took, or as the present one has taken if that is longer.
 func TestARoundIsAsLongAsItTakes(t *testing.T) {
 	t.Parallel()
 	var r round

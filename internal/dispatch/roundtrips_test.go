@@ -21,7 +21,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// counter counts the round trips of a client: all of them, and those for single jobs; and the scripts for single jobs.
+// counter counts the round trips of a client, those of them for single jobs, and the scripts for single jobs.
 type counter struct {
 	keys              redisdb.Keys
 	mu                sync.Mutex
@@ -51,8 +51,8 @@ func (c *counter) forAJob(cmd redis.Cmder) bool {
 	return strings.HasPrefix(first, c.keys.JobPrefix()) || first == c.keys.Active() || first == c.keys.Pending() && len(cmd.Args()) == 15
 }
 
-// A job costs three scripts: its dequeue, the opening of its attempt, and its outcome with the end of its task. Jobs that are under way at the same
-// time share runs of them, and there is its share of what is done for many (slots, pulses, heartbeats).
+// A job costs three scripts at most: for its dequeue, the opening of its attempt, and its outcome with the end of its task. Jobs in flight at the same time
+// share round trips.
 func TestAJobCostsThreeScriptsAtMost(t *testing.T) {
 	gateway := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(gateway.Close)

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// twoRoutes is a gateway that is charged at one path and refunds at another one, and that can be asked after refunds alone. The first refund gets no answer.
+// twoRoutes is a gateway that charges at one path, refunds at another, and looks up refunds only. The first lost refunds get no answer.
 type twoRoutes struct {
 	mu   sync.Mutex
 	seen []string // method, path, a header, and the body of each request
@@ -44,7 +44,7 @@ func (g *twoRoutes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// requests returns those seen so far in order of their text.
+// requests returns the requests seen so far, sorted.
 func (g *twoRoutes) requests() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,15 +75,15 @@ func routed(t *testing.T, g http.Handler, request, settings string) *rig {
 	return r
 }
 
-// routedFile is a file with a gateway of these settings, in which URL stands for its address.
+// routedFile returns a configuration with a gateway of these settings. URL in them stands for its address.
 func routedFile(t *testing.T, name, address, request, settings string) string {
 	t.Helper()
 	text := fmt.Sprintf("redis: %s\ngateways:\n  %s:\n    request: %s\n    %s\n", testkit.Redis(t), name, request, strings.ReplaceAll(settings, "\n", "\n    "))
 	return strings.ReplaceAll(text, "URL", address)
 }
 
-// virtually is routed in virtual time, for a test of when calls are made: the clock moves on only when nothing is left to do, so that it does not matter how
-// busy the machine is. Without a handler the gateway is the rig itself.
+// virtually is routed in virtual time, for tests of when calls are made. The clock advances only when there is nothing left to do, so the speed of the machine does
+// not matter. If g is nil, the gateway is the rig itself.
 func virtually(t *testing.T, g http.Handler, request, settings string, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	testkit.Redis(t) // its connections belong to no bubble
@@ -102,13 +102,13 @@ func virtually(t *testing.T, g http.Handler, request, settings string, test func
 	})
 }
 
-// plainly is virtually for a gateway of settings like those of setup.
+// plainly is virtually for settings like those of setup.
 func plainly(t *testing.T, settings string, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	virtually(t, nil, `{url: URL/, timeout: 20s, idempotency_prefix: ""}`, settings, test)
 }
 
-// admit takes jobs in and returns what became of them, or what is wrong with them.
+// admit offers jobs and returns their outcomes, or their errors.
 func (r *rig) admit(jobs ...job.Job) (said []string) {
 	r.t.Helper()
 	for i := range jobs {
@@ -137,7 +137,7 @@ func (r *rig) found(id string) job.Record {
 	return rec
 }
 
-// Jobs are called by their routes, judged by them, and asked after by them; jobs that name none go as ever.
+// Jobs are called, judged and looked up by their routes. Jobs without a route use the gateway's own request.
 func TestJobsGoByTheirRoutes(t *testing.T) {
 	t.Parallel()
 	g := &twoRoutes{lost: 1}
@@ -166,7 +166,7 @@ func TestJobsGoByTheirRoutes(t *testing.T) {
 	}
 }
 
-// A gateway without a request of its own has its first route for jobs that name none, and they have its name from then on.
+// At a gateway without a request of its own, jobs that name no route get the first one.
 func TestTheFirstRouteIsTheUsualOne(t *testing.T) {
 	t.Parallel()
 	g := &twoRoutes{}
@@ -182,7 +182,7 @@ func TestTheFirstRouteIsTheUsualOne(t *testing.T) {
 	}
 }
 
-// A route that a reload takes away has its jobs wait, and one that it brings has them called.
+// When a reload removes a route, its jobs wait. When a reload adds one, its jobs are called.
 func TestAReloadChangesRoutes(t *testing.T) {
 	t.Parallel()
 	g := &twoRoutes{}

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Who can write to Redis and has no key puts another payload in plain into the place of a sealed one: it is never called. What is left as it was is.
+// Somebody who can write to Redis but has no key replaces a sealed payload with a plain one. That job is never called. The other one is.
 func TestAPlainPayloadInThePlaceOfASealedOneIsNotCalled(t *testing.T) {
 	t.Parallel()
 	r := setup(t, quick)

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A dispatcher says who it is and what it has called, as long as it serves. One that is killed is silent, and is forgotten after a while.
+// As long as a dispatcher serves, it reports who it is and how many calls it has made. One that was killed stays silent, and is forgotten after a while.
 func TestADispatcherSaysThatItServes(t *testing.T) {
 	t.Parallel()
 	r := setup(t, "leak: {limits: [100/s]}", "leak: {limits: [100/s]}")

@@ -26,7 +26,7 @@ import (
 	"spillway/internal/worker"
 )
 
-// shop is whole dispatchers before the double of a gateway, in virtual time: Redis is real, and so are the calls, over connections in memory.
+// shop is whole dispatchers and the double of a gateway, in virtual time. Redis is real, and calls go over connections in memory.
 type shop struct {
 	t      *testing.T
 	v      *virtual
@@ -39,13 +39,13 @@ type shop struct {
 	bills  []bill        // what was taken in, where a story has it
 }
 
-// open opens a shop inside a bubble, runs it, and closes it. settings are the gateway's part of the file, indented by four; URL is its address.
+// open opens a shop inside a bubble, runs it, and closes it. settings are the gateway's configuration, indented by four.
 func open(t *testing.T, table *double.Table, o double.Options, settings string, run func(s *shop)) {
 	t.Helper()
 	openMutant(t, table, o, settings, nil, run)
 }
 
-// openMutant opens a shop of a program with a fault.
+// openMutant opens a shop whose program has a fault.
 func openMutant(t *testing.T, table *double.Table, o double.Options, settings string, m mutant, run func(s *shop)) {
 	t.Helper()
 	testkit.Redis(t)
@@ -81,10 +81,10 @@ func (s *shop) must(err error) {
 	}
 }
 
-// wait lets the time pass until so long after the beginning.
+// wait waits until at after the beginning.
 func (s *shop) wait(at time.Duration) { <-time.After(time.Until(s.began.Add(at))) }
 
-// clerk is one process. When it dies it reaches Redis no more, and calls nobody; what it has under way at the gateway goes on there. It wakes up when
+// clerk is one process. A dead process does not reach Redis and makes no calls, but its calls in flight continue at the gateway. It wakes up when
 // the run is judged, so that the test can end.
 type clerk struct {
 	s      *shop
@@ -112,7 +112,7 @@ func (s *shop) hire() *clerk {
 	return c
 }
 
-// call has the process call the double.
+// call makes the process call the double.
 func (c *clerk) call(u *unit) {
 	set := *u.now()
 	request, err := callConfig(set.cfg)
@@ -131,7 +131,7 @@ func (c *clerk) call(u *unit) {
 	u.set.Store(&set)
 }
 
-// asking has the process ask the double.
+// asking makes the process look up payments at the double.
 func (c *clerk) asking(set *set, request gateway.Config) {
 	if set.asks == nil {
 		return
@@ -159,7 +159,7 @@ func (c *clerk) Send(ctx context.Context, r job.Request) job.Result {
 	return c.ifAlive(r.Due, func() job.Result { return c.client.Send(ctx, r) })
 }
 
-// ifAlive sends something when its time has come.
+// ifAlive waits until due and then sends, if the process is alive.
 func (c *clerk) ifAlive(due time.Time, send func() job.Result) job.Result {
 	<-time.After(time.Until(due))
 	if c.dead.Load() {
@@ -196,7 +196,7 @@ func (c *clerk) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// gone says that the process is dead and the run not judged yet.
+// gone reports whether the process is dead and the run not judged yet.
 func (c *clerk) gone() bool {
 	select {
 	case <-c.s.thaw:
@@ -206,7 +206,7 @@ func (c *clerk) gone() bool {
 	}
 }
 
-// take takes in payments, each with its own amount.
+// take admits payments.
 func (s *shop) take(jobs ...job.Job) {
 	s.t.Helper()
 	cfg := &config.Config{Gateways: []config.Gateway{s.g}}
@@ -219,7 +219,7 @@ func (s *shop) take(jobs ...job.Job) {
 	}
 }
 
-// settled waits until no job is on its way any more, at most so long, and returns how they stand.
+// settled waits until all jobs have ended, but not longer than most, and returns their standing.
 func (s *shop) settled(most time.Duration) record.Standing {
 	s.t.Helper()
 	books := Books(s.v.db.Client, s.g)
@@ -235,7 +235,7 @@ func (s *shop) settled(most time.Duration) record.Standing {
 	}
 }
 
-// record is a job's.
+// record returns the record of a job.
 func (s *shop) record(id string) job.Record {
 	s.t.Helper()
 	rec, ok, err := Books(s.v.db.Client, s.g).Find(s.t.Context(), id)
@@ -246,7 +246,7 @@ func (s *shop) record(id string) job.Record {
 	return rec
 }
 
-// story is what the double has of a job.
+// story returns the calls of a job, as the double recorded them.
 func (s *shop) story(id string) (text string) {
 	for _, c := range s.double.Calls() {
 		if c.Job == id {
@@ -256,7 +256,7 @@ func (s *shop) story(id string) (text string) {
 	return text
 }
 
-// pipes are connections in memory: virtual time passes while somebody waits at one.
+// pipes makes connections in memory. Virtual time passes while a goroutine waits for one.
 type pipes struct {
 	coming chan net.Conn
 	over   chan struct{}

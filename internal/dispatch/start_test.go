@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// cutter loses one round trip, after which the connection is as good as new.
+// cutter loses one round trip. Those after it succeed.
 type cutter struct {
 	mu       sync.Mutex
 	left     int  // how many round trips before it
@@ -44,7 +44,7 @@ func (c *cutter) do(cmds []redis.Cmder, send func() error) error {
 	return io.EOF
 }
 
-// startWith starts a dispatcher, whose limits were set live, that loses one of its first round trips, and returns whether that was before Start returned.
+// startWith starts a dispatcher that loses one of its round trips. It returns whether that happened before Start returned. Limits were set live before.
 func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 	t.Helper()
 	r := setup(t, "leak: {limits: [100/s]}")
@@ -69,7 +69,7 @@ func startWith(t *testing.T, cut *cutter, p Params) (lost bool, err error) {
 	return lost, err
 }
 
-// A connection that is cut while a dispatcher starts is no reason to give up, whichever round trip it hits and whether Redis has run it.
+// A dispatcher starts although its connection is cut once, at any round trip, whether or not Redis ran the command.
 func TestAStartOutlivesACutConnection(t *testing.T) {
 	t.Parallel()
 	for _, restored := range []bool{false, true} {

@@ -11,7 +11,7 @@ import (
 
 const slow = "leak: {limits: [2/s]}\nadmission: {limits: [2/s], burst: 100}"
 
-// One slot that its job never asks for must not make every later job too late for its own.
+// A slot whose task never asks for it does not make later jobs too late for theirs.
 func TestOneForeignTaskDoesNotStopASlowGateway(t *testing.T) {
 	t.Parallel()
 	r := setup(t, slow)
@@ -21,7 +21,7 @@ func TestOneForeignTaskDoesNotStopASlowGateway(t *testing.T) {
 	testkit.Eventually(t, 15*time.Second, "twelve calls at two a second", func() bool { return r.count() == 12 })
 }
 
-// asynq puts a task aside whose deadline has passed: it is parked as unreadable, and nothing of it is left in the queue.
+// asynq puts aside a task whose deadline has passed. The task is parked as unreadable, and nothing of it is left in the queue.
 func TestAForeignTaskThatAsynqPutAsideIsParked(t *testing.T) {
 	t.Parallel()
 	r := setup(t, slow)

@@ -17,8 +17,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// secured makes a call to a gateway with a certificate of its own authority, which lets clients in that another one has signed. line is what the
-// configuration, beside those files, says of tls.
+// secured makes a call to a gateway whose certificate is signed by theirs, and which accepts client certificates signed by ours. line is the tls setting; OURS and
+// THEIRS in it stand for the directories of the files.
 func secured(t *testing.T, theirs, ours *testkit.Authority, line string) (job.Result, string) {
 	t.Helper()
 	var who string

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// upset is one thing that happens to a dispatcher, to Redis, or by an operator's hand.
+// upset is one event: at a dispatcher, at Redis, or by an operator.
 type upset struct {
 	at     time.Duration
 	kind   string
@@ -62,7 +62,7 @@ const (
 	allLeave   = "allLeave"   // all processes stop, and come again later
 )
 
-// upsets is a schedule of them.
+// upsets is a schedule of upsets.
 type upsets struct {
 	seed      uint64
 	file      upsetLimits
@@ -82,7 +82,7 @@ func (s upsets) String() string {
 	return text + "\n}}"
 }
 
-// upsetFiles are limits of a file, with others that an operator sets or that come with another file.
+// upsetFiles are limits of a file, each with others that an operator sets or another file has.
 var upsetFiles = []struct {
 	file   upsetLimits
 	others []upsetLimits
@@ -96,7 +96,7 @@ var upsetFiles = []struct {
 	{"3/1s 200/1h", []upsetLimits{"2/1s", "3/1s 200/1h"}, 12 * time.Second},
 }
 
-// drawUpsets makes a schedule of a seed: some things at random, and some that belong together.
+// drawUpsets makes the schedule of a seed: some events at random, and some that belong together.
 func drawUpsets(seed uint64) upsets {
 	d := &upsetDraw{Rand: rand.New(rand.NewPCG(seed, 7))}
 	f := upsetFiles[d.IntN(len(upsetFiles))]
@@ -109,7 +109,7 @@ func drawUpsets(seed uint64) upsets {
 		far: one(d.Rand, 300*time.Microsecond, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond)}
 }
 
-// upsetDraw is a schedule that is being made.
+// upsetDraw is a schedule under construction.
 type upsetDraw struct {
 	*rand.Rand
 	file   upsetLimits
@@ -122,14 +122,14 @@ func (d *upsetDraw) span(least, most time.Duration) time.Duration {
 	return (least + time.Duration(d.Int64N(int64(most-least)))).Truncate(time.Millisecond)
 }
 
-// add lets something happen next, and something else some time after it, or after its end.
+// add adds an event, and leaves some time after it or after its end.
 func (d *upsetDraw) add(u upset, apart time.Duration) {
 	u.at, u.on = d.at, d.IntN(3)
 	d.all = append(d.all, u)
 	d.at += apart
 }
 
-// limitsLost loses limits that were just set.
+// limitsLost adds a loss of limits that were just set.
 func (d *upsetDraw) limitsLost() {
 	for range 1 + d.IntN(3) {
 		d.add(d.details(one(d.Rand, sets, sets, resets)), d.span(100*time.Millisecond, 1500*time.Millisecond))
@@ -137,7 +137,7 @@ func (d *upsetDraw) limitsLost() {
 	d.add(d.details(one(d.Rand, flushes, crashes, failsOver, rollsBack)), d.span(time.Second, 8*time.Second))
 }
 
-// interlude has other limits for a while.
+// interlude adds other limits for a while.
 func (d *upsetDraw) interlude() {
 	if d.IntN(2) == 0 {
 		d.add(d.details(sets), d.span(500*time.Millisecond, 8*time.Second))
@@ -148,14 +148,14 @@ func (d *upsetDraw) interlude() {
 	d.add(upset{kind: reloads, limits: d.file, length: d.span(time.Millisecond, time.Second)}, d.span(500*time.Millisecond, 8*time.Second))
 }
 
-// leapsOften sets the clock again and again.
+// leapsOften adds many changes of the clock.
 func (d *upsetDraw) leapsOften() {
 	for range 2 + d.IntN(5) {
 		d.add(d.details(leaps), d.span(time.Second, 6*time.Second))
 	}
 }
 
-// standsOften has processes stand still while they don't reach Redis.
+// standsOften adds processes that stand still while they don't reach Redis.
 func (d *upsetDraw) standsOften() {
 	for range 2 + d.IntN(5) {
 		d.add(d.details(one(d.Rand, standsCut, standsCut, stands, freezes)), d.span(time.Second, 4*time.Second))
@@ -170,7 +170,7 @@ func (d *upsetDraw) anything() {
 	}
 }
 
-// details are how long something lasts, and so on.
+// details draws how long an event lasts, and so on.
 func (d *upsetDraw) details(kind string) upset {
 	const ms, s = time.Millisecond, time.Second
 	u := upset{kind: kind}

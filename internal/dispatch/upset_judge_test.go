@@ -12,19 +12,19 @@ import (
 	"spillway/internal/job"
 )
 
-// What the judge of upsets allows. It knows the promises alone, and nothing of how they are kept.
+// What the judge of upsets allows. It knows only the promises, and not how they are kept.
 const (
-	// takenOver is how long after a command a changed limit holds everywhere: a second, and what the calls that have their slots may be late.
+	// takenOver is how long after a command a changed limit holds everywhere: a second, and the allowed lateness of calls that have their slots.
 	takenOver = 1500 * time.Millisecond
-	// recovered is how long after the end of a trouble calls go again.
+	// recovered is how long after the end of a trouble calls continue.
 	recovered = 5 * time.Second
-	// unsaid is how long a wait may be that `job` calls nothing but a wait for a slot: soon, or the shortest window, and what a look takes.
+	// unsaid is how long the only reason that `job` gives may be a wait for a slot: the shortest window, and the time of a look.
 	unsaid = time.Second
-	// lookEvery is how often the judge looks who can call, and askEvery how often it asks why nobody does.
+	// lookEvery is how often the judge looks which process can call, and askEvery how often it asks why none does.
 	lookEvery, askEvery = 100 * time.Millisecond, 500 * time.Millisecond
 )
 
-// upsetLimits are limits that hold together, as text with a space between; "" are the file's.
+// upsetLimits are limits that hold together, as text with a space between. Empty: the file's.
 type upsetLimits = string
 
 // upsetForce is what may be in force from a moment on.
@@ -33,7 +33,7 @@ type upsetForce struct {
 	sets []upsetLimits
 }
 
-// upsetMark is something that happened and may keep calls back.
+// upsetMark is an event that may delay calls.
 type upsetMark struct {
 	at      time.Duration
 	kind    string
@@ -46,7 +46,7 @@ type upsetMark struct {
 	held   map[time.Duration]int64 // all was lost, also the calls of limits that were not among these
 }
 
-// upsetJudge looks at what calls there were, and why there were none.
+// upsetJudge judges the calls that were made, and the reasons why none were.
 type upsetJudge struct {
 	t     *upsetTrial
 	calls []time.Duration
@@ -78,9 +78,8 @@ func (j *upsetJudge) mark(kind string, tail time.Duration) *upsetMark {
 	return &j.marks[len(j.marks)-1]
 }
 
-// notice has the losses be noticed that somebody can have found by now. A loss is charged at the moment when it is found, which is later than
-// it happened where nobody was there to find it; and where Redis can't tell how much it has lost, with all that the time since somebody was there can have
-// used.
+// notice marks the losses that a process can have found by now. A loss is charged when it is found, which is later than it happened if no process
+// was there to find it. If Redis can't tell how much it lost, the charge is all that can have been used since a process was last there.
 func (j *upsetJudge) notice(now time.Duration) {
 	for i := range j.marks {
 		m := &j.marks[i]
@@ -111,7 +110,7 @@ func (j *upsetJudge) changed() {
 	j.force = append(j.force, upsetForce{j.t.since(), sets})
 }
 
-// bounds are the windows that hold at a moment, and how many calls each allows: of all that was in force since takenOver before, the largest.
+// bounds returns the windows that hold at a moment, and how many calls each allows: the largest number of all limits in force since takenOver before.
 func (j *upsetJudge) bounds(at time.Duration) map[time.Duration]int64 {
 	var all map[time.Duration]int64
 	for i, f := range slices.Backward(j.force) {
@@ -186,7 +185,7 @@ func (j *upsetJudge) shortest() (time.Duration, int64) {
 	return w, n
 }
 
-// look judges why there is no call, if there is none. able: somebody can call.
+// look judges why there is no call, if there is none. able says that a process can call.
 func (j *upsetJudge) look(able bool) {
 	j.t.mu.Lock()
 	from, idle := j.idle(able)
@@ -216,7 +215,7 @@ func (j *upsetJudge) look(able bool) {
 	}
 }
 
-// idle says whether nobody has called for half of the shortest window although somebody can, and since when there is no reason for it.
+// idle reports whether there was no call for half of the shortest window although a process can call, and since when there is no reason for that.
 func (j *upsetJudge) idle(able bool) (from time.Duration, idle bool) {
 	now := j.t.since()
 	if !able {
@@ -247,7 +246,7 @@ var (
 	noBefore = regexp.MustCompile(`^no call before ([^ ,]+), as `)
 )
 
-// honest says whether a reason is one, and true as far as a judge can know.
+// honest reports whether a reason is a valid one, and true as far as the judge can know.
 func (j *upsetJudge) honest(why string, now time.Duration) bool {
 	if m := usedUp.FindStringSubmatch(why); m != nil {
 		l, err := job.ParseLimit(m[1])
@@ -267,9 +266,9 @@ func (j *upsetJudge) honest(why string, now time.Duration) bool {
 	return true
 }
 
-// used is how much of a limit may be used up, as far as the promises allow it: by calls, and for each loss by what can have been called in the
-// data that was lost and the few seconds in which dispatchers gave no sign of life; not for as long as Redis was away, unless it can't tell; and
-// wholly where all was lost.
+// used returns how much of a limit may count as used by the promises: by calls, and for each loss by the calls that can have been in the lost data and in
+// the few seconds without a sign of life of dispatchers. The time for which Redis was away does not count, unless Redis can't tell it. If all was lost, the
+// whole limit counts as used.
 func (j *upsetJudge) used(l job.Limit, now time.Duration) int64 {
 	shortest, n := j.shortest()
 	units := j.within(now, l.Window+l.Window/10+2*time.Second) + l.N/10 + 2
@@ -287,7 +286,7 @@ func (j *upsetJudge) used(l job.Limit, now time.Duration) int64 {
 	return units
 }
 
-// waits says whether there is a reason to wait until then: a window after a loss or a leap of the clock, or a minute for new limits.
+// waits reports whether there is a reason to wait until then: a window after a loss or a change of the clock, or a minute for new limits.
 func (j *upsetJudge) waits(until string, now time.Duration) bool {
 	t, err := time.Parse(time.RFC3339, until)
 	if err != nil {

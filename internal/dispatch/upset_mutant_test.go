@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Each part of what keeps limits through upsets is needed: a program without it is found out.
+// Each part that keeps limits through upsets is needed: the judge finds a program without it.
 func TestMutantsAreUpset(t *testing.T) {
 	t.Parallel()
 	const ms, s = time.Millisecond, time.Second

@@ -15,8 +15,8 @@ import (
 	"spillway/internal/worker"
 )
 
-// upsetProcess is one dispatcher: the real pacer, pulse, gate and worker. The queue and the books are left out: each slot has a job, which
-// takes as long to pull and to open as the way to Redis is.
+// upsetProcess is one dispatcher: the real pacer, pulse, gate and worker. The queue and the books are left out: each slot has a job, and
+// pulling and opening it take a round trip to Redis each.
 type upsetProcess struct {
 	t     *upsetTrial
 	n     int
@@ -65,7 +65,7 @@ func (p *upsetProcess) serve() {
 	})
 }
 
-// begins notes that it serves now, unless it has ended.
+// begins records that it serves now, unless it has ended.
 func (p *upsetProcess) begins(ctx context.Context) bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()
@@ -77,8 +77,8 @@ func (p *upsetProcess) begins(ctx context.Context) bool {
 	return true
 }
 
-// pulse is the dispatcher's, and reads a new file in between: both ask Redis with a lock in hand, and virtual time stands still while
-// somebody waits for one.
+// pulse is the dispatcher's pulse, and reads a new file in between. Both use Redis while they hold a mutex, and virtual time stands still while
+// a goroutine waits for one.
 func (p *upsetProcess) pulse(ctx context.Context) {
 	for at := time.Now().Add(pulseEvery); ; {
 		select {
@@ -109,7 +109,7 @@ func (p *upsetProcess) listen(ctx context.Context) {
 	}
 }
 
-// pull hands each slot to a worker, as the queue does.
+// pull passes each slot to a worker, as the queue does.
 func (p *upsetProcess) pull(ctx context.Context) {
 	u := p.d.units()[0]
 	g := gate{u.pacer, u.data, u.machine, u.tokens, &u.told}
@@ -141,7 +141,7 @@ func (p *upsetProcess) handle(g gate, s job.Slot) {
 	_ = p.work.Handle(ctx, job.Delivery{JobID: "j0000", Generation: 1, Slot: s})
 }
 
-// ask is a question to Redis of which nothing is needed but the time that it takes.
+// ask is a command to Redis of which only the duration matters.
 func (p *upsetProcess) ask(ctx context.Context) error {
 	return p.w.pass(ctx, "ask", func() error { return p.w.reached(func() {}) }, func() {}, func() {})
 }
@@ -160,7 +160,7 @@ func (p *upsetProcess) Back(context.Context, job.Attempt, job.Ending, time.Durat
 	return nil
 }
 
-// Send writes the call at its slot, as the gateway's client does: it waits for the slot, looks at the clock once more, writes and says so.
+// Send writes the call at its slot, as the gateway's client does: it waits for the slot, reads the clock again, writes and reports the write.
 func (p *upsetProcess) Send(_ context.Context, c job.Request) job.Result {
 	select {
 	case <-time.After(time.Until(c.Due.Add(p.late()))):
@@ -181,7 +181,7 @@ func (p *upsetProcess) Send(_ context.Context, c job.Request) job.Result {
 	return answered(200).Result
 }
 
-// late is by how much a call is late for reasons of its own.
+// late returns how late a call is for reasons of its own.
 func (p *upsetProcess) late() time.Duration {
 	c := chance(p.w.seed, "late")
 	if int(c%100) >= p.t.s.late {
@@ -190,7 +190,7 @@ func (p *upsetProcess) late() time.Duration {
 	return c.within(300 * time.Millisecond)
 }
 
-// end stops the process, in order or as a kill does.
+// end stops the process, regularly or like a kill.
 func (p *upsetProcess) end(killed bool) {
 	if killed {
 		p.w.end()
@@ -213,7 +213,7 @@ func (p *upsetProcess) end(killed bool) {
 	}()
 }
 
-// reload has the process read the newest file.
+// reload makes the process read the newest file.
 func (p *upsetProcess) reload() {
 	p.w.awake()
 	p.t.mu.Lock()
@@ -226,7 +226,7 @@ func (p *upsetProcess) reload() {
 	p.file = file
 }
 
-// knows says that the process has heard of the gateway's calls and can say so. The caller holds the trial's mu.
+// knows reports whether the process knows the gateway's calls and can report them. The caller holds the trial's mu.
 func (p *upsetProcess) knows() bool {
 	return !p.since.IsZero() && time.Since(p.since) > 2*time.Second && p.w.able()
 }

@@ -22,8 +22,8 @@ import (
 )
 
 // upsetRedis is a real Redis in virtual time that loses data, restarts and has its clock set, for a test inside a bubble of testing/synctest.
-// Scripts are told its clock, run id, uptime and number of listeners; what they publish is handed over when they have run. It is the
-// part of one gateway alone, so that many tests share one server.
+// Scripts get its clock, run id, uptime and number of subscribers. What they publish is delivered when they have run. It is a database of
+// its own, so that many tests share one server.
 type upsetRedis struct {
 	t       testing.TB
 	gateway string
@@ -45,7 +45,7 @@ type upsetRedis struct {
 	saved   map[string][]string
 }
 
-// clockRun is how a clock has gone since it was set last.
+// clockRun is the course of a clock since it was last set.
 type clockRun struct {
 	from  time.Time
 	shows int64 // µs, at from
@@ -67,7 +67,7 @@ func newUpsetRedis(t testing.TB, gateway string, m mutant) *upsetRedis {
 	return r
 }
 
-// now is what its clock shows, in µs. The caller holds mu.
+// now returns what its clock shows, in µs. The caller holds mu.
 func (r *upsetRedis) now() int64 { return r.clock.at(time.Now()) }
 
 // leap sets the clock ahead, or back.
@@ -77,7 +77,7 @@ func (r *upsetRedis) leap(ahead time.Duration) {
 	r.clock = clockRun{time.Now(), r.now() + ahead.Microseconds(), r.clock.rate}
 }
 
-// run has the clock run at that rate from now on.
+// run makes the clock run at that rate from now on.
 func (r *upsetRedis) run(rate float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *upsetRedis) run(rate float64) {
 // upsetTasks is how many jobs wait. They are never pulled: there is always work.
 const upsetTasks = 100
 
-// fill has jobs wait.
+// fill makes jobs wait.
 func (r *upsetRedis) fill() {
 	ids := make([]any, upsetTasks)
 	for i := range ids {
@@ -115,7 +115,7 @@ func (r *upsetRedis) empty() {
 	_ = r.plain.Eval(context.Background(), emptyText, nil, r.pattern()).Err()
 }
 
-// save keeps the data as it is now, under a name.
+// save saves the present data under a name.
 func (r *upsetRedis) save(name string) {
 	v, err := r.plain.Eval(context.Background(), saveText, nil, r.pattern()).StringSlice()
 	r.must(err)
@@ -124,7 +124,7 @@ func (r *upsetRedis) save(name string) {
 	r.saved[name] = v
 }
 
-// load has the data be as it was when it was kept under that name.
+// load restores the data that was saved under a name.
 func (r *upsetRedis) load(name string) {
 	r.empty()
 	r.mu.Lock()
@@ -137,14 +137,14 @@ func (r *upsetRedis) load(name string) {
 	r.must(r.plain.Eval(context.Background(), loadText, nil, args...).Err())
 }
 
-// stop has nobody reach it.
+// stop makes it unreachable.
 func (r *upsetRedis) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.down = true
 }
 
-// start has it come back as another run: a restart, or a fail-over to one that was up all the time.
+// start makes it return as another run: a restart, or a fail-over to a server that was up all the time.
 func (r *upsetRedis) start(uptime time.Duration, aof bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +186,7 @@ var (
 	upsetPublish   = regexp.MustCompile(`(redis\.)?p?call\('PUBLISH', `)
 )
 
-// learn has Redis load what stands for a script.
+// learn loads into Redis what replaces a script.
 func (r *upsetRedis) learn(ctx context.Context, text string) (script, error) {
 	name := hash(text)
 	r.mu.Lock()
@@ -213,7 +213,7 @@ func (r *upsetRedis) learn(ctx context.Context, text string) (script, error) {
 	return s, err
 }
 
-// instead returns the command that is sent in the place of one. It is an error if the program must send the script's text first.
+// instead returns the command that is sent in place of cmd. It returns an error if the program must send the script's text first.
 func (r *upsetRedis) instead(ctx context.Context, cmd redis.Cmder) (redis.Cmder, error) {
 	args := cmd.Args()
 	var s script
@@ -241,7 +241,7 @@ func (r *upsetRedis) instead(ctx context.Context, cmd redis.Cmder) (redis.Cmder,
 	return redis.NewCmd(ctx, slices.Concat([]any{"evalsha", s.hash}, args[2:], []any{told})...), err
 }
 
-// settle hands the answer to what was sent to the command in whose place it was, and hands over what was published.
+// settle copies the answer to sent into the command that it replaced.
 func (r *upsetRedis) settle(cmd, sent redis.Cmder) {
 	if clock, ok := cmd.(*redis.TimeCmd); ok && clock.Err() == nil {
 		r.mu.Lock()
@@ -295,7 +295,7 @@ var errEnded = errors.New("the process has ended")
 // answersWithin is how long a client of redisdb waits for an answer.
 const answersWithin = 3 * time.Second
 
-// wire is one process's way to Redis, and the process's own troubles.
+// wire is one process's connection to Redis, and the process's own troubles.
 type wire struct {
 	r    *upsetRedis
 	far  time.Duration // round trip
@@ -309,7 +309,7 @@ type wire struct {
 	holdsBack           time.Duration // the next scripts come so much later, when nobody waits any more; 0: none
 }
 
-// wire opens a process's way to Redis.
+// wire opens a process's connection to Redis.
 func (r *upsetRedis) wire(far time.Duration, seed uint64) *wire {
 	w := &wire{r: r, far: far, gone: make(chan struct{}), seed: seed}
 	w.db = unhurried(r.t, r.url)
@@ -317,8 +317,8 @@ func (r *upsetRedis) wire(far time.Duration, seed uint64) *wire {
 	return w
 }
 
-// upsetChance is what comes by chance, and is the same in each run of a seed: it hangs on the moment and on what it is for, and not on who
-// asks first.
+// upsetChance is a random value that is the same in each run of a seed: it depends on the time and the purpose, and not on the order of
+// goroutines.
 type upsetChance uint64
 
 func chance(seed uint64, what string) upsetChance {
@@ -327,12 +327,12 @@ func chance(seed uint64, what string) upsetChance {
 	return upsetChance(h.Sum64())
 }
 
-// within is a time from nothing to most.
+// within returns a duration from zero to most.
 func (c upsetChance) within(most time.Duration) time.Duration {
 	return time.Duration(uint64(c)>>1) % most
 }
 
-// named is what kind of command it is.
+// named returns the kind of a command.
 func named(cmd redis.Cmder) string {
 	if args := cmd.Args(); len(args) > 1 {
 		return fmt.Sprint(args[0], args[1])
@@ -346,7 +346,7 @@ func until(t time.Time) {
 	}
 }
 
-// awake returns when the process does not stand still.
+// awake waits while the process stands still.
 func (w *wire) awake() {
 	for {
 		w.mu.Lock()
@@ -374,7 +374,7 @@ func (w *wire) end() {
 	}
 }
 
-// able says that the process works and reaches Redis.
+// able reports whether the process works and reaches Redis.
 func (w *wire) able() bool {
 	w.r.mu.Lock()
 	down := w.r.down
@@ -385,7 +385,7 @@ func (w *wire) able() bool {
 	return !down && !w.ended && !now.Before(w.stands) && !now.Before(w.cut) && !now.Before(w.frozen)
 }
 
-// travel is one way of a command, to be over by the limit. It says until when what was sent stands still if that is longer.
+// travel is one direction of a round trip, which must end by the limit. If what was sent is stuck for longer, it returns until when.
 func (w *wire) travel(what string, limit time.Time) (later time.Time, err error) {
 	<-time.After(w.far/2 + chance(w.seed, what).within(w.far/4+997))
 	for {
@@ -408,7 +408,7 @@ func (w *wire) travel(what string, limit time.Time) (later time.Time, err error)
 	}
 }
 
-// pass has something run in Redis and takes its answer back. Late is what runs when nobody waits for the answer any more.
+// pass runs a command in Redis and returns with its answer. late runs instead when the caller no longer waits for the answer.
 func (w *wire) pass(ctx context.Context, what string, run func() error, late func(), answer func()) error {
 	w.awake()
 	limit := time.Now().Add(answersWithin)
@@ -441,7 +441,7 @@ func (w *wire) pass(ctx context.Context, what string, run func() error, late fun
 	return nil
 }
 
-// reached has something run unless Redis is down.
+// reached calls run unless Redis is down.
 func (w *wire) reached(run func()) error {
 	w.r.mu.Lock()
 	down := w.r.down
@@ -456,7 +456,7 @@ func (w *wire) reached(run func()) error {
 // DialHook changes nothing.
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook sends what stands for the command that is asked for.
+// ProcessHook sends what replaces the command.
 func (w *wire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		var sent redis.Cmder

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// every repeats a thing.
+// every repeats an upset.
 func every(times int, from, apart time.Duration, u upset) (all []upset) {
 	for i := range times {
 		u.at = from + time.Duration(i)*apart
@@ -16,7 +16,7 @@ func every(times int, from, apart time.Duration, u upset) (all []upset) {
 	return all
 }
 
-// knownUpsets are schedules that once broke a limit, or stopped all calls and said nothing of it.
+// knownUpsets are schedules that once broke a limit, or stopped all calls without a reason.
 var knownUpsets = map[string]upsets{
 	"limits set live are forgotten with all data": {file: "40/1s", processes: 3, far: time.Millisecond, then: 15 * time.Second, all: slices.Concat(
 		every(3, 3*time.Second, 500*time.Millisecond, upset{kind: sets, limits: "30/1s"}), []upset{{at: 6 * time.Second, kind: flushes}},
@@ -75,7 +75,7 @@ var knownUpsets = map[string]upsets{
 		all: every(8, 5*time.Second, 6*time.Second, upset{kind: failsOver, length: 200 * time.Millisecond, tail: 300 * time.Millisecond})},
 }
 
-// What once broke a limit, or stopped all calls without a word, does so no more.
+// Schedules that once broke a limit, or stopped all calls without a reason, no longer do.
 func TestKnownUpsetsBreakNothing(t *testing.T) {
 	t.Parallel()
 	for name, s := range knownUpsets {

@@ -47,7 +47,7 @@ func (t *upsetTrial) enough() {
 	}
 }
 
-// gateway is the gateway of a file with these limits.
+// gateway returns the gateway of a file with these limits.
 func (t *upsetTrial) gateway(limits upsetLimits) config.Gateway {
 	t.r.mu.Lock()
 	defer t.r.mu.Unlock()
@@ -62,14 +62,14 @@ func (t *upsetTrial) gateway(limits upsetLimits) config.Gateway {
 	return cfg.Gateways[0]
 }
 
-// called notes a call.
+// called records a call.
 func (t *upsetTrial) called(_ int, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.judge.called(at.Sub(t.began))
 }
 
-// listen tells Redis how many processes listen. The caller holds mu.
+// listen sets the number of subscribers in Redis. The caller holds mu.
 func (t *upsetTrial) listen() {
 	n := 0
 	for _, p := range t.all {
@@ -82,7 +82,7 @@ func (t *upsetTrial) listen() {
 	t.r.mu.Unlock()
 }
 
-// spread hands what was published to all that can hear it.
+// spread delivers a published message to all processes that can receive it.
 func (t *upsetTrial) spread(channel string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +127,7 @@ func (t *upsetTrial) begin() {
 	p.serve()
 }
 
-// play lets happen what the schedule says, to its end or until something is wrong.
+// play runs the schedule to its end, or until something is wrong.
 func (t *upsetTrial) play() {
 	type act struct {
 		at time.Duration
@@ -168,7 +168,7 @@ func (t *upsetTrial) save(name string) {
 	}
 }
 
-// look is the judge's, and sees who has the newest file.
+// look calls the judge, and checks which processes have the newest file.
 func (t *upsetTrial) look() {
 	t.mu.Lock()
 	able, all := false, true
@@ -206,7 +206,7 @@ func (t *upsetTrial) finish() {
 	until(time.Now().Add(3 * time.Minute)) // reports of lateness are tried for a minute, and what stands in a buffer comes
 }
 
-// later does something beside, after some time, unless the run is over.
+// later calls do in the background after some time, unless the run is over.
 func (t *upsetTrial) later(after time.Duration, do func()) {
 	t.beside.Add(1)
 	go func() {
@@ -219,7 +219,7 @@ func (t *upsetTrial) later(after time.Duration, do func()) {
 	}()
 }
 
-// harmed returns the process that something happens to; nil if there is none, or it is the only one that knows what Redis has forgotten.
+// harmed returns the process to harm; nil if there is none, or if it is the only one that knows what Redis has forgotten.
 func (t *upsetTrial) harmed(on int) *upsetProcess {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -233,7 +233,7 @@ func (t *upsetTrial) harmed(on int) *upsetProcess {
 	return p
 }
 
-// happen lets one thing happen.
+// happen runs one event.
 func (t *upsetTrial) happen(u upset, saved string) {
 	switch u.kind {
 	case flushes, restarts, crashes, failsOver, rollsBack:
@@ -296,7 +296,7 @@ func (t *upsetTrial) lose(u upset, saved string) {
 	})
 }
 
-// lost notes a loss, and what limits and pause Redis knows of now.
+// lost records a loss, and which limits and pause Redis knows now.
 func (t *upsetTrial) lost(u upset) {
 	ctx, keys := context.Background(), redisdb.NewKeys(t.r.gateway)
 	limits := t.r.plain.HGet(ctx, keys.LiveLimits(), limitsField).Val()
@@ -316,7 +316,7 @@ func (t *upsetTrial) lost(u upset) {
 	t.judge.forgot = t.judge.forgot || paused != t.judge.paused
 }
 
-// somebodyKnows picks a process that knows of all calls, and sees to it that no harm comes to it until it has said so.
+// somebodyKnows picks a process that knows all calls, and protects it until it has reported them.
 func (t *upsetTrial) somebodyKnows() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -329,7 +329,7 @@ func (t *upsetTrial) somebodyKnows() bool {
 	return false
 }
 
-// operate is what an operator does.
+// operate runs an act of an operator.
 func (t *upsetTrial) operate(u upset) {
 	switch u.kind {
 	case sets:
@@ -435,7 +435,7 @@ func (t *upsetTrial) allLeave(u upset) {
 	})
 }
 
-// harm does something to one process.
+// harm harms one process.
 func (t *upsetTrial) harm(u upset) {
 	p := t.harmed(u.on)
 	if p == nil {
@@ -465,7 +465,7 @@ func (t *upsetTrial) harm(u upset) {
 	}
 }
 
-// shrunk leaves out what is not needed for something to be wrong.
+// shrunk removes events that are not needed for the fault.
 func shrunk(t *testing.T, s upsets, m mutant) upsets {
 	red := func(s upsets) bool { return len(tryUpsets(t, s, m)) > 0 }
 	for i := 0; i < len(s.all); {
@@ -487,7 +487,7 @@ func shrunk(t *testing.T, s upsets, m mutant) upsets {
 	return s
 }
 
-// No window above its limit, and nobody idle without a reason that job names, whatever is lost, set, slewed, reloaded, cut, killed and started.
+// No window exceeds its limit, and calls never stop without a reason that `job` names, whatever is lost, set, slewed, reloaded, cut, killed and started.
 func TestLimitsAndReasonsHoldInAnyUpset(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(testkit.Often(16, 1000)) {

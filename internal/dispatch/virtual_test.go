@@ -33,9 +33,9 @@ func bubble(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-// virtual is a real Redis in virtual time, for a test inside a bubble of testing/synctest: nobody waits there for anything but the clock,
-// which jumps on when there is nothing else to do. Each script is told the bubble's time in the place of Redis's own. What scripts
-// publish is handed over here, since a subscriber that waits for a real connection would keep the clock from moving.
+// virtual is a real Redis in virtual time, for a test inside a bubble of testing/synctest, where the clock advances when there is nothing else to do.
+// Each script gets the bubble's time in place of Redis's own. Messages that scripts publish are delivered here, because a subscriber that waits for a real
+// connection would keep the clock from advancing.
 type virtual struct {
 	t       testing.TB
 	gateway string
@@ -49,17 +49,17 @@ type virtual struct {
 	heard   []chan<- [2]string
 }
 
-// script is what Redis gets in the place of one.
+// script is what Redis gets in place of a script of the program.
 type script struct {
 	hash  string
 	timed bool // its last argument is the time
 	news  bool // it may publish
 }
 
-// mutant is a program with a fault: scripts in which another text stands.
+// mutant is a program with a fault: edits of its scripts.
 type mutant []edit
 
-// edit replaces a text of a script, in each that has it.
+// edit replaces a text in each script that contains it.
 type edit struct{ old, new string }
 
 // newVirtual must be called inside the bubble, and testkit.Redis before it.
@@ -71,8 +71,8 @@ func newVirtual(t testing.TB, gateway string, m mutant) *virtual {
 	return v
 }
 
-// unhurried opens the Redis at url for a bubble. Connections are real, and so are the times after which they give up: these must be so long that a busy machine does
-// not come to them, while the bubble's clock stands.
+// unhurried opens the Redis at url for a bubble. The time-outs of its connections are real, while the bubble's clock stands still, so they must be longer than any
+// stall of a busy machine.
 func unhurried(t testing.TB, url string) *redisdb.DB {
 	t.Helper()
 	// Nobody may wait for a connection: the driver's timers for that are shared with other bubbles.
@@ -84,7 +84,7 @@ func unhurried(t testing.TB, url string) *redisdb.DB {
 	return db
 }
 
-// untimed is a context without the deadline of another one, which would be a real one too. What was broken off stays so.
+// untimed returns ctx without its deadline, which would apply in real time, too. A context that has ended stays so.
 func untimed(ctx context.Context) context.Context {
 	if ctx.Err() != nil {
 		return ctx
@@ -110,7 +110,7 @@ var (
 	channels = []string{redisdb.Wake, bucket.HoldChannel}
 )
 
-// learn has Redis load what stands for a script.
+// learn loads into Redis what replaces a script.
 func (v *virtual) learn(ctx context.Context, text string) (script, error) {
 	name := hash(text)
 	v.mu.Lock()
@@ -143,14 +143,14 @@ func hash(text string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// noScript is the answer of a Redis that does not know a script by its hash.
+// noScript is the error of a Redis that does not know a script by its hash.
 type noScript struct{}
 
 func (noScript) Error() string { return "NOSCRIPT No matching script" }
 func (noScript) RedisError()   {}
 
-// instead returns the command that is sent in the place of one, the script that it runs, and whether this is another command. It is an
-// error if the program must send the script's text first.
+// instead returns the command that is sent in place of cmd, and the script that it runs. It returns an error if the program must send the script's text
+// first.
 func (v *virtual) instead(ctx context.Context, cmd redis.Cmder) (redis.Cmder, script, error) {
 	args := cmd.Args()
 	var s script
@@ -183,7 +183,7 @@ func (v *virtual) instead(ctx context.Context, cmd redis.Cmder) (redis.Cmder, sc
 // DialHook changes nothing.
 func (v *virtual) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-// ProcessHook sends the script that stands for the one that is asked for.
+// ProcessHook sends what replaces the command.
 func (v *virtual) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		ctx = untimed(ctx)
@@ -224,7 +224,7 @@ func (v *virtual) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// answer hands the answer to what was sent to the command in whose place it was.
+// answer copies the answer to sent into the command that it replaced.
 func answer(cmd, sent redis.Cmder) {
 	if cmd == sent {
 		return
@@ -241,7 +241,7 @@ func answer(cmd, sent redis.Cmder) {
 	cmd.SetErr(sent.Err())
 }
 
-// spread hands over what was published to all that listen.
+// spread delivers published messages to all subscribers.
 func (v *virtual) spread(ctx context.Context, news bool) {
 	if !news {
 		return
@@ -265,7 +265,7 @@ func (v *virtual) spread(ctx context.Context, news bool) {
 	}
 }
 
-// listening is a client whose subscriptions hear what virtual spreads.
+// listening is a client whose subscriptions get what virtual spreads.
 type listening struct {
 	redis.UniversalClient
 	v *virtual
@@ -280,7 +280,7 @@ func (l listening) Subscribe(ctx context.Context, names ...string) *redis.PubSub
 	return c.Subscribe(ctx, names...)
 }
 
-// line is a connection to a Redis that knows SUBSCRIBE and PING alone.
+// line returns a connection to a Redis that knows only SUBSCRIBE and PING.
 func (v *virtual) line() net.Conn {
 	near, far := net.Pipe()
 	said := make(chan string, 10_000)

@@ -39,7 +39,7 @@ func TestAnOutcomeSaysWhatBecameOfTheJob(t *testing.T) {
 	}
 }
 
-// However many outcomes a script makes, each has its own cursor, and a reader gets each once and in order, whatever it takes at a time.
+// Each outcome has its own cursor, however many a script writes. A reader gets each once and in order, whatever the size of its pages.
 func TestEachOutcomeIsReadOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -59,7 +59,7 @@ func TestEachOutcomeIsReadOnce(t *testing.T) {
 	r.same(got, ids(175, 177))
 }
 
-// While nothing is told, a reader waits.
+// A reader waits until there is a new outcome.
 func TestAReaderWaitsForNews(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -85,7 +85,7 @@ func TestAReaderWaitsForNews(t *testing.T) {
 	r.same(got, ids(3, 3))
 }
 
-// An outcome stays until each reader has acknowledged it. An acknowledgement never goes back, and is not believed beyond what was told.
+// An outcome stays until each reader has acknowledged it. An acknowledgement never moves back, and counts only up to the last outcome.
 func TestAnOutcomeStaysUntilEachReaderHasIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -126,7 +126,7 @@ func TestAnOutcomeStaysUntilEachReaderHasIt(t *testing.T) {
 	r.same(got, ids(51, 51))
 }
 
-// Where there is no reader, an outcome is kept for a time, whatever its epoch.
+// Without readers, an outcome is kept for a time, whatever its epoch.
 func TestWithoutAReaderAnOutcomeIsKeptForATime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -185,7 +185,7 @@ func TestAReaderFarBehindHoldsTheGateway(t *testing.T) {
 	held("")
 }
 
-// Where outcomes may be dropped, the oldest go, and are counted for each reader that has not had them.
+// If outcomes may be dropped, the oldest are dropped first, and counted for each reader that has not read them.
 func TestOutcomesAreDroppedWithACount(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -235,7 +235,7 @@ func TestAnOutcomeTakesLittleMemory(t *testing.T) {
 	}
 }
 
-// What a script has changed before it fails is told.
+// If a script fails, the feed has the outcomes of the jobs that it changed before.
 func TestWhatAFailedScriptHasDoneIsTold(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -251,7 +251,7 @@ func TestWhatAFailedScriptHasDoneIsTold(t *testing.T) {
 	}
 }
 
-// Rubbish in the feed's keys keeps no outcome from being told.
+// Outcomes are written even if the feed's keys contain rubbish.
 func TestAnOutcomeIsToldIntoDamagedKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -7,7 +7,7 @@ import (
 	"spillway/internal/feed"
 )
 
-// A reader misses nothing that is told after Redis was restored from an old snapshot, whatever it has read before.
+// After Redis was restored from an old snapshot, a reader misses no new outcome, whatever it has read before.
 func TestAReaderMissesNothingAfterARestore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -26,7 +26,7 @@ func TestAReaderMissesNothingAfterARestore(t *testing.T) {
 	r.same(got, ids(11, 12))
 }
 
-// Nor where the data that it has read was of an epoch that the snapshot does not know.
+// The same holds if the reader has read outcomes of an epoch that the snapshot does not know.
 func TestAReaderMissesNothingOfAnEpochThatIsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -48,7 +48,7 @@ func TestAReaderMissesNothingOfAnEpochThatIsLost(t *testing.T) {
 	r.same(got, nil)
 }
 
-// An acknowledgement that comes after a restore, of an epoch that the snapshot does not know, lets go of nothing that was told since.
+// After a restore, an acknowledgement of an epoch that the snapshot does not know removes no outcome that was written since.
 func TestAnAcknowledgementOfALostEpochLetsGoOfNothingThatIsNew(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -69,7 +69,7 @@ func TestAnAcknowledgementOfALostEpochLetsGoOfNothingThatIsNew(t *testing.T) {
 	r.same(got, ids(11, 12))
 }
 
-// By a clock that is behind, a cursor of a time to come is refused, and not read on from: until the restore is confirmed, which begins an epoch.
+// If the clock is behind, a cursor of a future time is refused, until the restore is confirmed, which begins a new epoch.
 func TestACursorOfATimeToComeIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

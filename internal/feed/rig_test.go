@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// rig is a gateway with an outcome feed, and without room for any job: each one that comes is parked, which is an outcome.
+// rig is a gateway with an outcome feed and without room for jobs: each new job is parked, which is an outcome.
 type rig struct {
 	t     *testing.T
 	c     redis.UniversalClient
@@ -40,7 +40,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// accept takes jobs in, in one script.
+// accept admits jobs with one script.
 func (r *rig) accept(jobs ...job.Job) {
 	r.t.Helper()
 	chunk := make([]job.Newcomer, len(jobs))
@@ -52,7 +52,7 @@ func (r *rig) accept(jobs ...job.Job) {
 	}
 }
 
-// park makes so many outcomes with one script: job-1, job-2 and so on.
+// park makes n outcomes with one script: job-1, job-2 and so on.
 func (r *rig) park(n int) {
 	r.t.Helper()
 	jobs := make([]job.Job, n)
@@ -108,7 +108,7 @@ func (r *rig) same(got, want []string) {
 	}
 }
 
-// dump is what Redis has of the feed.
+// dump saves the feed's keys and returns a function that restores them.
 func (r *rig) dump() (back func()) {
 	r.t.Helper()
 	keys, texts := []string{r.keys.Feed(), r.keys.Outcomes()}, make([]string, 2)

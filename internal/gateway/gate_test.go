@@ -85,7 +85,7 @@ func TestTooLateIsNotSent(t *testing.T) {
 	}
 }
 
-// The gateway ends a kept connection while somebody asks whether it is too late: nothing was written on it, and the call goes out on another.
+// The gateway ends a kept connection while TooLate is asked. Nothing was written on it, and the call is made on another connection.
 func TestAConnectionEndsWhileItIsAskedWhetherItIsTooLate(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(net.Conn){
@@ -133,7 +133,7 @@ func TestTheWriteIsToldAtOnce(t *testing.T) {
 			case at := <-told: // before the answer
 				told <- at
 			case <-time.After(time.Minute):
-				t.Error("nobody was told of the write while the call was under way")
+				t.Error("the write was not reported while the call was in flight")
 			}
 			io.WriteString(c, okAnswer)
 		}
@@ -151,8 +151,8 @@ func TestTheWriteIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestADeadKeptConnection: the gateway ends a kept connection in many ways, at any moment. However it ends, the
-// requests on the wire are those that Send owns up to, and each call is on the wire once at most.
+// The gateway ends a kept connection in many ways, at any moment. However it ends, the requests on the wire are
+// those that Send reports, and each call is written at most once.
 func TestADeadKeptConnection(t *testing.T) {
 	t.Parallel()
 	closeIt := func(c net.Conn) { c.Close() }
@@ -212,7 +212,7 @@ func countEndings(t *testing.T, method string, pause time.Duration, end func(net
 	}
 }
 
-// TestTheConnectionDiesWhileACallWaits: the call takes another connection and goes out once.
+// The connection dies while a call waits for its slot. The call takes another connection and is made once.
 func TestTheConnectionDiesWhileACallWaits(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]string{"silently": "", "with a 408": "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n", "with an answer to nothing": okAnswer} {
@@ -246,7 +246,7 @@ func TestTheConnectionDiesWhileACallWaits(t *testing.T) {
 	}
 }
 
-// TestTheGateStopsAResend plays net/http's part: it writes a second time, on the same connection's successor.
+// TestTheGateStopsAResend plays the part of net/http, which writes the same call a second time on another connection.
 func TestTheGateStopsAResend(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -282,7 +282,7 @@ func TestTheGateStopsAResend(t *testing.T) {
 	}
 }
 
-// TestTheGateArmsAnotherConnectionBeforeTheWrite is the one thing that net/http may do by itself.
+// Before the write, net/http may choose another connection. The gate then arms that one.
 func TestTheGateArmsAnotherConnectionBeforeTheWrite(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
@@ -308,7 +308,7 @@ func TestTheGateArmsAnotherConnectionBeforeTheWrite(t *testing.T) {
 	}
 }
 
-// TestWhatWasTooLateStaysUncalled: net/http may try again on another connection, and by then it may not seem too late any more. Its slot is given back all the same.
+// After a call was too late, net/http may try again on another connection, when TooLate may say no. The call is still not made, and its slot is given back.
 func TestWhatWasTooLateStaysUncalled(t *testing.T) {
 	t.Parallel()
 	live, peer := net.Pipe()

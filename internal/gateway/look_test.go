@@ -15,13 +15,13 @@ import (
 	"spillway/internal/testkit"
 )
 
-// asked is what a server saw of a look-up.
+// asked is a look-up as a server saw it.
 type asked struct {
 	method, uri, body string
 	header            http.Header
 }
 
-// asking returns a looker for a server that answers with a function, and what the server sees.
+// asking returns a looker for a server whose answers a function writes, and the requests that the server sees.
 func asking(t *testing.T, cfg Config, look LookConfig, answer http.HandlerFunc) (*Looker, *[]asked) {
 	t.Helper()
 	seen := &[]asked{}
@@ -154,7 +154,7 @@ func TestTheAnswerToALookUpMayBeLonger(t *testing.T) {
 
 func TestALookUpWaitsForItsSlotAndEndsInTime(t *testing.T) {
 	t.Parallel()
-	var seen atomic.Int64 // the server may still be at it when the look-up has ended
+	var seen atomic.Int64 // the server may still be answering when the look-up has ended
 	l, _ := asking(t, Config{Timeout: 2 * time.Second}, LookConfig{URL: "/"}, func(_ http.ResponseWriter, r *http.Request) {
 		seen.Add(1)
 		<-r.Context().Done()
@@ -188,7 +188,7 @@ func TestLookUpsThatCannotBe(t *testing.T) {
 	}
 }
 
-// Look-ups change nothing of what calls are made of.
+// The digest of calls does not depend on look-ups.
 func TestTheDigestOfCallsIsNotThatOfLookUps(t *testing.T) {
 	t.Parallel()
 	cfg := Config{URL: "https://a.example/pay", Key: job.KeyShape{Name: "K"}}

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/job"
 )
 
-// bodiless is a gateway in memory whose answers have no body, and counts its calls.
+// bodiless is a gateway in memory that answers without a body and counts its calls.
 func bodiless(calls *atomic.Int64) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
@@ -38,8 +38,8 @@ func bodiless(calls *atomic.Int64) func(context.Context, string, string) (net.Co
 	}
 }
 
-// net/http keeps a connection for the next call before it hands over an answer without a body. What becomes of the connection in between must not become
-// of the call that was answered, nor of the next one.
+// net/http keeps a connection for the next call before it returns an answer without a body. What happens to the connection in between must affect
+// neither the answered call nor the next one.
 func TestAnAnsweredCallIsNotBrokenByTheNextOneOnItsConnection(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/job"
 )
 
-// stage is a feed and a sink in memory. Both can be away for a number of times.
+// stage is a feed and a sink in memory. Each can be unavailable for a number of times.
 type stage struct {
 	told            []feed.Outcome
 	acked           string
@@ -84,7 +84,7 @@ func newStage() *stage {
 	return s
 }
 
-// run copies all of the stage, and returns what was said.
+// run copies the whole stage, and returns the messages.
 func (s *stage) run(ctx context.Context, cfg handoff.Config) (said string, copied int64, err error) {
 	cfg.Reader, cfg.Sink, cfg.Page = "ledger", s, 10
 	cfg.Say = func(format string, args ...any) { said += fmt.Sprintf(format, args...) + "; " }
@@ -147,7 +147,7 @@ func TestWhereItBegins(t *testing.T) {
 	}
 }
 
-// restored is a sink that goes back to a backup once, in the midst of copying. It says at Begin what it has lost, as a table does.
+// restored is a sink that returns to a backup once during copying. Its Begin fails if rows are lost, as that of a table does.
 type restored struct {
 	*stage
 	back string // where it goes back to; empty: it has
@@ -170,7 +170,7 @@ func (r *restored) Put(ctx context.Context, gateway, after string, page []feed.O
 	return r.stage.Put(ctx, gateway, after, page)
 }
 
-// A table that is restored while it is copied into is behind what the feed has let go of: copying on would leave a gap that nobody hears of.
+// A table that is restored during copying lacks outcomes that the feed has dropped. Copying must end, because it would leave an unnoticed gap.
 func TestASinkThatIsRestoredMeanwhileIsNotCopiedIntoWithAGap(t *testing.T) {
 	t.Parallel()
 	s := newStage()
@@ -182,7 +182,7 @@ func TestASinkThatIsRestoredMeanwhileIsNotCopiedIntoWithAGap(t *testing.T) {
 	}
 }
 
-// A new sink for a reader that has acknowledged already may be killed before it has come so far: nothing is lost as long as the feed has all behind it.
+// A new sink may be killed before it has caught up with what its reader has acknowledged. Nothing is lost as long as the feed has everything behind the sink's last outcome.
 func TestANewSinkMayBeKilledBeforeItIsWhereItsReaderWas(t *testing.T) {
 	t.Parallel()
 	s := newStage()
@@ -194,7 +194,7 @@ func TestANewSinkMayBeKilledBeforeItIsWhereItsReaderWas(t *testing.T) {
 	}
 }
 
-// overtaken is a feed of whose outcomes another program acknowledges some for the same reader, while the second page is read.
+// overtaken is a feed in which another program acknowledges outcomes for the same reader while the second page is read.
 type overtaken struct {
 	*stage
 	reads int
@@ -207,7 +207,7 @@ func (o *overtaken) Read(ctx context.Context, after string, limit int) ([]feed.O
 	return o.stage.Read(ctx, after, limit)
 }
 
-// Two programs that copy for one reader to two places let go of what the other one has not copied: it stops, and leaves no gap.
+// If two programs copy for one reader to two places, one acknowledges outcomes that the other has not copied. The other stops, and leaves no gap.
 func TestACopierWhoseReaderIsAcknowledgedElsewhereLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	s := newStage()
@@ -218,7 +218,7 @@ func TestACopierWhoseReaderIsAcknowledgedElsewhereLeavesNoGap(t *testing.T) {
 	}
 }
 
-// limping is a sink that takes one outcome of each page, and then is away.
+// limping is a sink that takes one outcome of each page and then is unavailable.
 type limping struct{ *stage }
 
 func (l limping) Put(ctx context.Context, gateway, after string, page []feed.Outcome) (string, int, error) {
@@ -226,7 +226,7 @@ func (l limping) Put(ctx context.Context, gateway, after string, page []feed.Out
 	return at, n, errAway
 }
 
-// A sink that takes some of each page is not away for longer and longer.
+// A sink that takes some outcomes of each page makes progress, so patience does not end.
 func TestWhoTakesSomeIsNotAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestWhoTakesSomeIsNotAway(t *testing.T) {
 	})
 }
 
-// What one feed's receiver refuses, or can't take for now, keeps no other feed back.
+// If the sink of one feed refuses outcomes, or is unavailable, other feeds are still copied.
 func TestOneFeedThatIsRefusedStopsNoOther(t *testing.T) {
 	t.Parallel()
 	for name, bad := range map[string]*stage{"refused": {refuses: "1-00"}, "away": {away: 1 << 30}} {

@@ -50,7 +50,7 @@ func TestARenamedGatewaysAgeIsNotDoubted(t *testing.T) {
 	there(eu, up, Memory{Line: "a", At: now.UnixMicro()}, "b a")
 }
 
-// A rename is done again after a restore from before it: a dispatcher that remembers the data under its new name has begun that name anew.
+// A rename is repeated after a restore from before it. Meanwhile, a dispatcher that remembers the data under its new name has begun new data under that name.
 func TestAnOlderStateThatIsRenamedAgainIsDoubted(t *testing.T) {
 	t.Parallel()
 	c, ctx := testkit.Client(t), t.Context()

@@ -255,7 +255,7 @@ func TestAFailOverThatLosesTwoSecondsIsNoRestore(t *testing.T) {
 	w.free(true, w.dispatcher(a.Memory()))
 }
 
-// What is not there can't be called again: an emptied Redis, or another one, is begun anew, and the log says what is gone.
+// Jobs that are gone can't be called again. So work begins at once in a Redis that was emptied or replaced, and the log says what is gone.
 func TestAnEmptiedRedisIsBegunAnewAndSaid(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -295,7 +295,7 @@ func TestABackupAfterAnEmptyStartIsNoticed(t *testing.T) {
 	w.free(false, a, w.dispatcher(a.Memory()))
 }
 
-// The same, and somebody who had never seen this Redis began it anew.
+// The same, and a dispatcher that had never seen this Redis began the new data.
 func TestABackupAfterSomebodyElseBeganAnewIsNoticed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -505,7 +505,7 @@ func TestTheEmbeddedRedisUnderstandsIt(t *testing.T) {
 	w.free(true, a)
 }
 
-// The pacer's state is told since when slots may be missing. Where the clock is behind what it wrote last, nobody can tell that.
+// The pacer's state gets the time since when slots may be missing. It is unknown if the clock is behind what it wrote last.
 func TestAConfirmedRestoreIsToldToThePacer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// asked is a look-up of the job inv-1 of 4,900 cents.
+// asked is a look-up of job inv-1, of 4,900 cents.
 func asked(more func(*job.Look)) job.Look {
 	look := job.Look{Job: job.Job{ID: "inv-1", Payload: []byte(`{"amount":4900,"order":{"id":"o-7"}}`)}, KeyGeneration: 1, First: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
 	if more != nil {
@@ -24,7 +24,7 @@ func reply(status int, body string) job.Result {
 	return job.Result{Stage: job.Answered, Status: status, Header: map[string][]string{}, Body: []byte(body)}
 }
 
-// single asks for one payment by its reference of our own.
+// single looks up one payment by our reference.
 var single = LookConfig{
 	Matches: map[string]string{"data.0.reference": "{id}", "data.0.amount": "amount"}, Reference: "data.0.id",
 	Rules: []LookRule{
@@ -38,7 +38,7 @@ var single = LookConfig{
 	},
 }
 
-// walked looks for it in a list.
+// walked searches it in a list.
 var walked = LookConfig{
 	Scan:      &Scan{Items: "data", Match: map[string]string{"meta.job": "{id}", "amount": "amount"}, Next: "next", Until: "made"},
 	Rules:     []LookRule{{Body: map[string]string{"status": "paid"}, Then: job.LookDone}, {Body: map[string]string{"status": "declined"}, Then: job.LookRefused}, {Absent: true, Then: job.LookNotDone, After: time.Minute}},
@@ -106,7 +106,7 @@ func TestWhatALookUpSays(t *testing.T) {
 	}
 }
 
-// finds holds a finding against the wanted one, of whose Error a part is enough.
+// finds compares a finding with the wanted one, of whose Error a part is enough.
 func finds(t *testing.T, c LookConfig, res job.Result, look job.Look, want job.Finding) {
 	t.Helper()
 	table, err := NewLookTable(c)
@@ -171,7 +171,7 @@ func TestAPaymentInAList(t *testing.T) {
 	}
 }
 
-// What the gateway says of others, and what the mask hides, is in no finding.
+// A finding contains nothing about other payments, and nothing that the mask hides.
 func TestAFindingTellsNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	hiding := walked
@@ -192,7 +192,7 @@ func TestAFindingTellsNothingOfOthers(t *testing.T) {
 	}
 }
 
-// No beginning of an answer, however it ends, says that a payment was made, refused or not made; nor does a whole one behind which the connection broke.
+// The beginning of an answer, however it is cut, never proves that a payment was made, refused or not made. Nor does a whole answer after which the connection broke.
 func TestNoCutAnswerSettlesAnything(t *testing.T) {
 	t.Parallel()
 	bodies := []string{

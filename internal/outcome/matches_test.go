@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// An answer about somebody else's payment is not this job's, whatever its status says.
+// An answer about another payment does not count for this job, whatever its status.
 func TestAnAnswerAboutAnotherPayment(t *testing.T) {
 	t.Parallel()
 	table := profile(t, "", Rule{Status: 202, Then: job.VerdictAccepted}, Rule{Status: 422, Then: job.VerdictNewKey}).
@@ -56,7 +56,7 @@ func TestAnAnswerAboutAnotherPayment(t *testing.T) {
 	}
 }
 
-// An answer that ends in its middle can't be compared, and is asked for again.
+// A truncated answer can't be compared, and is asked for again.
 func TestACutOffAnswerCantBeCompared(t *testing.T) {
 	t.Parallel()
 	rule := Rule{Status: 201, Header: map[string]string{"Paid": "yes"}, Then: job.VerdictDone}
@@ -87,7 +87,7 @@ func TestWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// A definite no that asks for another key: never while an earlier call may have charged, nor on an answer that is only repeated.
+// new_key is never the verdict while an earlier call may have charged, nor on an answer that is only repeated.
 func TestANewKeyIsTakenAfterADefiniteNoAlone(t *testing.T) {
 	t.Parallel()
 	table := profile(t, "stripe", Rule{Status: 409, Then: job.VerdictNewKey}, Rule{Status: 422, Then: job.VerdictNewKey})

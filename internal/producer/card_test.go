@@ -127,7 +127,7 @@ func TestAFractionIsNoCardNumber(t *testing.T) {
 	}
 }
 
-// Who sends a payload chooses what its fields are called, and how many there are.
+// The sender of a payload chooses the names of its fields and their number.
 func TestLongNamesOfFieldsCostNoMoreThanTheirLength(t *testing.T) {
 	t.Parallel()
 	const most = 2000
@@ -163,7 +163,7 @@ func TestAllowedFieldsAreFoundBelowOneAnother(t *testing.T) {
 	}
 }
 
-// clean must never let pass what the way through all fields finds.
+// clean must never accept a payload in which the walk through all fields finds a card number.
 func FuzzClean(f *testing.F) {
 	for _, in := range []string{`{"a":"4111\t111111111111"}`, `{"a":"\u00e94111111111111111"}`, `{"a":"\bE6379988799797241111111"}`, `{"a":"M\u00fcller\n","b":4111111111111111}`,
 		`{"\u0034111111111111111":"\ud83d\ude00 4"}`, `{"a":"\\t4111 1111 1111 1111"}`, `{"a":"4111\u00a01111\u20111111 1111"}`} {
@@ -179,7 +179,7 @@ func FuzzClean(f *testing.F) {
 	})
 }
 
-// What programs escape as a matter of course has no payload gone through.
+// Escapes that programs commonly write do not make a payload suspicious.
 func TestUsualEscapesAreClean(t *testing.T) {
 	t.Parallel()
 	for payload, want := range map[string]bool{

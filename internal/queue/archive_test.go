@@ -11,8 +11,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// asynq trims its archive, so no task of ours may get there: not by errors of the handler, however many, nor by the lease of a worker that
-// was killed. Both end in asynq's retry set, at no cost to the task's retries, and the ledger's sweep takes them out.
+// asynq trims its archive, so no task of ours may get there, neither by errors of the handler, however many, nor by the expired lease of a
+// killed worker. An error puts the task into asynq's retry set and spends none of its retries. The ledger's sweep recovers such tasks.
 func TestNoTaskOfOursIsEverArchived(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -23,7 +23,7 @@ func TestNoTaskOfOursIsEverArchived(t *testing.T) {
 	}
 	r.fail.Store(true)
 	r.put(1, 2)
-	// The second one was pulled by a worker that died: it is the sweep's, which asynq leaves it for.
+	// The second task was pulled by a worker that died. asynq leaves it to the sweep.
 	r.c.LRem(ctx, r.keys.Pending(), 0, "j2~1")
 	r.c.LPush(ctx, r.keys.Active(), "j2~1")
 	r.c.HSet(ctx, r.keys.Task("j2~1"), "state", "active")

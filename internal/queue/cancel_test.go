@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A server keeps no connection to hear of cancellations that mean nothing here, jobs come all the same, and a stop waits for nothing and says nothing of it.
+// A server does not subscribe to cancellations, which mean nothing here. Jobs still come, and a stop neither waits for a subscription nor logs anything.
 func TestNobodyListensForCancellations(t *testing.T) {
 	t.Parallel()
 	r, log := setup(t), &testkit.Log{}

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// pulls counts those of more than one job, and how many they ask for at most.
+// pulls counts the pulls of more than one job, and the most jobs that one asks for.
 type pulls struct{ n, most atomic.Int64 }
 
 func (p *pulls) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -33,7 +33,7 @@ func (p *pulls) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	return next
 }
 
-// Slots that are due together are pulled for together, in order, also when Redis knows none of the scripts and when there are fewer jobs.
+// Jobs for slots that are due together are pulled together and in order, even if Redis does not know the scripts, and if there are fewer jobs than slots.
 func TestSlotsThatAreDueTogetherArePulledForTogether(t *testing.T) {
 	t.Parallel()
 	r, count := setup(t), &pulls{}
@@ -76,7 +76,7 @@ func TestNoMoreIsPulledThanThereAreHands(t *testing.T) {
 	}
 }
 
-// What dequeue.lua pulls it leaves as asynq's own dequeue does, one task after the other; a key that is no task's keeps no other back.
+// dequeue.lua leaves what it pulls in the same state as asynq's own dequeue does for one task after the other. A key that is not a task delays no other.
 func TestSeveralArePulledAsOneIs(t *testing.T) {
 	t.Parallel()
 	alone, with := setup(t), setup(t)

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// sharing returns rigs whose servers share one asynq server. What their handlers do is for the test to say.
+// sharing returns rigs whose servers share one asynq server. handle is what their handlers do.
 func sharing(t *testing.T, n int, handle func(r *rig, d job.Delivery) error) []*rig {
 	t.Helper()
 	first := setup(t)
@@ -51,8 +51,8 @@ func (r *rig) leaseOf(id string) time.Duration {
 	return time.Until(time.Unix(int64(score), 0))
 }
 
-// Jobs of two gateways with the same ids are under way at once, under one asynq server. Each comes once, to its own gateway's handler, and keeps its lease
-// while it is handled, also after the other one's end.
+// Jobs of two gateways with the same ids are in flight at once, under one asynq server. Each is delivered once, to its own gateway's handler, and its lease is
+// extended while it is handled, also after the other job has ended.
 func TestJobsOfTheSameIDAtTwoGatewaysAreTwo(t *testing.T) {
 	t.Parallel()
 	hang := map[string]chan struct{}{}
@@ -111,7 +111,7 @@ func TestJobsOfTheSameIDAtTwoGatewaysAreTwo(t *testing.T) {
 	}
 }
 
-// A task whose handler failed, and one that is not ours, are put aside at their own gateway under their own ids, as if there were no other.
+// A task whose handler failed and a foreign task are put aside at their own gateway under their own ids, as with a single gateway.
 func TestWhatIsPutAsideHasItsOwnID(t *testing.T) {
 	t.Parallel()
 	rigs := sharing(t, 2, func(*rig, job.Delivery) error { return errors.New("not written down") })
@@ -140,7 +140,7 @@ func TestWhatIsPutAsideHasItsOwnID(t *testing.T) {
 	}
 }
 
-// A gateway that stops waits for its own jobs in hand and for no others, and the others go on.
+// A gateway that stops waits only for its own jobs in hand. The other gateways continue.
 func TestOneGatewayStopsWithoutTheOthers(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
@@ -186,7 +186,7 @@ func TestOneGatewayStopsWithoutTheOthers(t *testing.T) {
 	}
 }
 
-// Slots that come for a server that stops go back.
+// A server that stops returns the slots it gets.
 func TestAServerThatStopsKeepsNoSlot(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -207,7 +207,7 @@ func TestAServerThatStopsKeepsNoSlot(t *testing.T) {
 	}
 }
 
-// No more of one gateway's jobs are in hand than it may have, though the asynq server has hands for those of others.
+// A gateway never has more jobs in hand than it may, even if the asynq server has hands for those of other gateways.
 func TestAGatewayHasNoMoreInHandThanItMay(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
@@ -227,7 +227,7 @@ func TestAGatewayHasNoMoreInHandThanItMay(t *testing.T) {
 	testkit.Eventually(t, 20*time.Second, "the others", func() bool { return len(r.deliveries()) == 25 })
 }
 
-// Where leases could not be put off, asynq hears it when it comes again, and for that gateway alone.
+// If leases could not be extended, asynq gets the error the next time, and only for that gateway.
 func TestALeaseThatWasNotPutOffIsTold(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -252,7 +252,7 @@ func TestALeaseThatWasNotPutOffIsTold(t *testing.T) {
 	}
 }
 
-// The ids that asynq has are the marks and the tasks' own, whatever those have in them.
+// The ids that asynq sees consist of a mark and the task's own id, whatever characters that has.
 func TestAMarkComesOffAgain(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string][2]string{
@@ -270,7 +270,7 @@ func TestAMarkComesOffAgain(t *testing.T) {
 	}
 }
 
-// Who may write into one gateway's queue alone can put a task there that says it is another's. What becomes of it touches no other gateway.
+// Somebody who may write only into one gateway's queue can put a task there that names another gateway. The task never affects that gateway.
 func TestATaskThatNamesAnotherGatewayIsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
@@ -311,7 +311,7 @@ func TestATaskThatNamesAnotherGatewayIsOfItsOwn(t *testing.T) {
 	}
 }
 
-// Gateways with jobs take turns: one that always has another job does not keep the rest waiting.
+// Gateways with jobs take turns: one that always has another job does not delay the others.
 func TestGatewaysTakeTurns(t *testing.T) {
 	t.Parallel()
 	rigs := sharing(t, 3, func(*rig, job.Delivery) error { return nil })

@@ -24,7 +24,7 @@ func (r *rig) strays() (ids, payloads []string) {
 	return ids, payloads
 }
 
-// Whatever asynq put aside, or lost hold of, is found, and gone when it is dropped.
+// Foreign tasks that asynq put aside or lost are found, and are gone after Drop.
 func TestForeignTasksThatNobodyLooksAtAreFound(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -62,7 +62,7 @@ func TestForeignTasksThatNobodyLooksAtAreFound(t *testing.T) {
 	}
 }
 
-// A task that somebody works on, one that waits, and every task of ours is no stray, and Drop leaves it alone.
+// A task in work, a waiting task, and every task of ours is not a stray, and Drop does not delete it.
 func TestWhatIsLookedAfterIsNoStray(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

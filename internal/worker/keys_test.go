@@ -17,7 +17,7 @@ import (
 	"spillway/internal/worker"
 )
 
-// call delivers a job to a gateway that answers so. A back-off before it is over.
+// call delivers a job, whose call gets this answer. It first ends the job's back-off.
 func (r *rig) call(id string, answer job.Result) job.Record {
 	r.t.Helper()
 	if rec := r.record(id); rec.State == job.Retrying {
@@ -32,7 +32,7 @@ func (r *rig) call(id string, answer job.Result) job.Record {
 	return r.record(id)
 }
 
-// replay has a parked job sent again as its rules say, also with a forgotten key if asked to, and returns whether they let it go.
+// replay replays a parked job, with an expired key if asked to, and returns whether the rules allowed it.
 func (r *rig) replay(id string, also ...job.KeyChange) (change job.KeyChange, why string) {
 	r.t.Helper()
 	rec := r.record(id)
@@ -53,8 +53,8 @@ func repeated(status int) job.Result {
 
 var lost = job.Result{Stage: job.Sent, Err: errors.New("no answer within 1s")}
 
-// Whatever was said to a job before, if it can't have been charged the charge that a repeated answer tells of is somebody else's. That stays so
-// however often it is asked for with this key.
+// If a job can't have been charged before, the charge in a repeated answer is somebody else's, whatever earlier answers said. That stays so
+// however often the job is called with this key.
 func TestAnotherJobsChargeIsNeverBooked(t *testing.T) {
 	t.Parallel()
 	wait := map[string][]string{"Retry-After": {"1"}}
@@ -103,7 +103,7 @@ func TestAnotherJobsChargeIsNeverBooked(t *testing.T) {
 	}
 }
 
-// The answer to a job's own earlier call comes repeated: that is what the key is for.
+// A repeated answer to the job's own earlier call counts as its answer: that is what the idempotency key is for.
 func TestARepeatedAnswerToOnesOwnCallCounts(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]job.Result{"lost": lost, "408": answered(408, nil), "500": answered(500, nil), "504": answered(504, nil)} {
@@ -125,7 +125,7 @@ func TestARepeatedAnswerToOnesOwnCallCounts(t *testing.T) {
 	}
 }
 
-// A failure that the gateway has saved is asked for once more, which shows that it is, and never again: it is no failure of the gateway now.
+// A failure that the gateway saved under the key is asked for once more, which shows that it is saved, and then never again. It does not count as a present failure of the gateway.
 func TestASavedFailureIsAskedForTwiceAndNoMore(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{500, 502, 503} {
@@ -146,7 +146,7 @@ func TestASavedFailureIsAskedForTwiceAndNoMore(t *testing.T) {
 	}
 }
 
-// After a call that may have charged, the key moves on only after a no that is one. Before one, any no is.
+// After a call that may have charged, the next key is used only after a certain decline. Before such a call, any decline is enough.
 func TestTheKeyMovesOnAfterANoToThePaymentAlone(t *testing.T) {
 	t.Parallel()
 	for status := 300; status <= 499; status++ {
@@ -171,7 +171,7 @@ func TestTheKeyMovesOnAfterANoToThePaymentAlone(t *testing.T) {
 	}
 }
 
-// A rule that has a 2xx, or a 422, asked for again waits for a payment that was begun: it may have been made when the next answer is something else.
+// A rule that retries after a 2xx or a 422 waits for a payment that was begun. If the next answer is something else, the payment may have been made.
 func TestAPaymentThatWasBegunMayHaveCharged(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]bool{200: true, 202: true, 302: true, 422: true, 402: false, 404: false, 425: false, 429: false} {
@@ -193,7 +193,7 @@ func TestAPaymentThatWasBegunMayHaveCharged(t *testing.T) {
 	}
 }
 
-// A job that may have been charged is not called with another request than the one that may have charged it; any other job is.
+// A job that may have been charged is called only with the request that may have charged it. Any other job is called with a changed request, too.
 func TestWhileUnsureNoOtherRequestGoesOut(t *testing.T) {
 	t.Parallel()
 	then := job.SentDigest("POST https://pay.example/v1", "json", "Idempotency-Key: ", "")
@@ -254,7 +254,7 @@ func TestWhileUnsureNoOtherRequestGoesOut(t *testing.T) {
 	}
 }
 
-// What was sent is written down with the first call and not before: a queued job takes no more memory for it, and a job that is done keeps nothing.
+// The digest of the request is recorded with the first call, and not before: a queued job needs no memory for it, and a done job does not keep it.
 func TestTheDigestOfWhatWasSentIsThereWhileItIsNeeded(t *testing.T) {
 	t.Parallel()
 	r := setup(t, job.Result{}, true)
@@ -270,14 +270,14 @@ func TestTheDigestOfWhatWasSentIsThereWhileItIsNeeded(t *testing.T) {
 	}
 }
 
-// configured has the worker work with a request of that digest.
+// configured makes the worker use a request with that digest.
 func (r *rig) configured(sent string) {
 	r.kept.Sent, r.made.Sent = sent, sent
 	r.flaky.Books = ledger.New(r.c, r.kept)
 	r.w = worker.New(r.made)
 }
 
-// judging has the worker judge answers by these rules.
+// judging makes the worker judge answers by these rules.
 func (r *rig) judging(rules ...outcome.Rule) {
 	r.t.Helper()
 	table, err := outcome.Table{}.With(rules)
@@ -288,8 +288,8 @@ func (r *rig) judging(rules ...outcome.Rule) {
 	r.w = worker.New(r.made)
 }
 
-// Whatever a rule has done with a failure after which nobody knows whether it charged, only the same key makes another call safe. Without keys there is none, and
-// the rest of the gateway is held as the rule says.
+// After a failure that may have charged, only the same key makes another call safe, whatever rule matched. Without keys no other call is made, and
+// the gateway is held as the rule says.
 func TestARuleMakesNoCallAgainThatMayHaveCharged(t *testing.T) {
 	t.Parallel()
 	verdicts := []job.Verdict{job.VerdictHold, job.VerdictFewer, job.VerdictRetry}
@@ -323,7 +323,7 @@ func TestARuleMakesNoCallAgainThatMayHaveCharged(t *testing.T) {
 	}
 }
 
-// An unsure call without a key is not made again with one that the gateway first sees then: the first may have charged, and nothing ties the two together.
+// After an unsure call without a key, no call with a key is made: the first may have charged, and nothing links the two.
 func TestAKeyCoversNoCallThatDidNotCarryIt(t *testing.T) {
 	t.Parallel()
 	keyless := gateway.Config{URL: "https://pay.example/v1"}.Digest()
@@ -350,7 +350,7 @@ func TestAKeyCoversNoCallThatDidNotCarryIt(t *testing.T) {
 	}
 }
 
-// Redis may have forgotten a call of before its loss, and none of after a person has settled the key: a repeated answer is somebody else's then.
+// After a loss of data, Redis may have forgotten a call. After a person settled the key later, it has forgotten none with that key, so a repeated answer is somebody else's.
 func TestALossOfRedisExcusesNoKeyThatWasSettledAfterIt(t *testing.T) {
 	t.Parallel()
 	for _, change := range []job.KeyChange{job.ForgetKey, job.SettleKey} {
@@ -368,7 +368,7 @@ func TestALossOfRedisExcusesNoKeyThatWasSettledAfterIt(t *testing.T) {
 	}
 }
 
-// A call that Redis may have forgotten is as little denied by a 4xx as one that is known: the key stays.
+// A 4xx does not prove that a call which Redis may have forgotten did not charge, so the key stays.
 func TestARefusalAfterALossOfRedisIsNoNo(t *testing.T) {
 	t.Parallel()
 	for status, no := range map[int]bool{400: false, 404: false, 422: false, 402: true} {
@@ -383,7 +383,7 @@ func TestARefusalAfterALossOfRedisIsNoNo(t *testing.T) {
 	}
 }
 
-// accepted has a job called whose payment the gateway accepts, with that reference.
+// accepted calls a job whose payment the gateway accepts, with that reference.
 func accepted(t *testing.T, reference string) *rig {
 	t.Helper()
 	r := setup(t, job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"` + reference + `"}`)}, true)
@@ -398,7 +398,7 @@ func accepted(t *testing.T, reference string) *rig {
 	return r
 }
 
-// A payment that the gateway has accepted is neither booked nor sent again: it is parked with its reference, for somebody who can ask what became of it.
+// A payment that the gateway accepted is neither recorded as done nor sent again. It is parked with its reference, so that a person can find out its outcome.
 func TestAnAcceptedPaymentIsParkedWithItsReference(t *testing.T) {
 	t.Parallel()
 	r := accepted(t, "tr_1")
@@ -411,7 +411,7 @@ func TestAnAcceptedPaymentIsParkedWithItsReference(t *testing.T) {
 	}
 }
 
-// Where the gateway makes a failed call again although the key is the same, no second call goes out after one that may have charged.
+// If the gateway executes a failed call again under the same key, no second call is made after one that may have charged.
 func TestAKeyThatCoversNothingIsNotTrusted(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]job.Result{"a 500": answered(500, nil), "a lost answer": lost} {
@@ -429,7 +429,7 @@ func TestAKeyThatCoversNothingIsNotTrusted(t *testing.T) {
 	}
 }
 
-// The reference of a payment that was accepted and came to nothing is not that of the next one.
+// If an accepted payment fails, its reference does not remain for the next payment of the job.
 func TestTheReferenceGoesWithItsKey(t *testing.T) {
 	t.Parallel()
 	r := accepted(t, "tr_FAILED")
@@ -442,7 +442,7 @@ func TestTheReferenceGoesWithItsKey(t *testing.T) {
 	}
 }
 
-// A job in doubt of which no call is known is not called again when a key covers no second call any more.
+// A job in doubt without a known call is not called again if a key no longer covers a second call.
 func TestADoubtWithoutACallOutlivesAKeyThatCoversNothing(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(409, nil), true)
@@ -460,7 +460,7 @@ func TestADoubtWithoutACallOutlivesAKeyThatCoversNothing(t *testing.T) {
 	}
 }
 
-// A job that no call can have charged goes again, and one in doubt is held back with a reason that is true.
+// A job that no call can have charged is replayed. One in doubt is not, and the reason says so.
 func TestReplaysWhereAKeyCoversNothing(t *testing.T) {
 	t.Parallel()
 	rules := deadletter.Rules{Keys: true, Now: time.Now()}

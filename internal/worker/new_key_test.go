@@ -22,7 +22,7 @@ func newKeyRig(t *testing.T, keys bool) *rig {
 	return r
 }
 
-// After a definite no that asks for another key, the job goes on with the next one, which nobody has seen before. Each of them spends an attempt.
+// After a certain decline that asks for a new key, the job is called with the next key, which was never sent before. Each call spends an attempt.
 func TestANewKeyIsTakenByItself(t *testing.T) {
 	t.Parallel()
 	r := newKeyRig(t, true)
@@ -43,7 +43,7 @@ func TestANewKeyIsTakenByItself(t *testing.T) {
 	}
 }
 
-// While an earlier call may have charged, no other key goes out by itself.
+// While an earlier call may have charged, no other key is used automatically.
 func TestNoNewKeyWhileAnEarlierCallMayHaveCharged(t *testing.T) {
 	t.Parallel()
 	for name, earlier := range map[string]job.Result{"a lost answer": lost, "a 500": answered(500, nil)} {
@@ -61,7 +61,7 @@ func TestNoNewKeyWhileAnEarlierCallMayHaveCharged(t *testing.T) {
 	}
 }
 
-// When its attempts are used up the job is parked, and its replay begins with a key that was never sent.
+// When its attempts are spent the job is parked. Its replay begins with a key that was never sent.
 func TestAttemptsEndNewKeys(t *testing.T) {
 	t.Parallel()
 	r := newKeyRig(t, true)
@@ -80,7 +80,7 @@ func TestAttemptsEndNewKeys(t *testing.T) {
 	}
 }
 
-// Without keys there is no other one to take.
+// Without keys, a new_key answer can't be followed.
 func TestNoNewKeyWithoutKeys(t *testing.T) {
 	t.Parallel()
 	r := newKeyRig(t, false)
@@ -89,7 +89,7 @@ func TestNoNewKeyWithoutKeys(t *testing.T) {
 	}
 }
 
-// After a loss of Redis an earlier call may be forgotten, whatever harmless answer came since: what the gateway says of the key may be about the job's own.
+// After a loss of Redis's data an earlier call may be forgotten, whatever harmless answer came since. What the gateway says about the key may concern the job's own earlier call.
 func TestALossOutlivesAHarmlessAnswer(t *testing.T) {
 	t.Parallel()
 	for name, harmless := range map[string]job.Result{"429": answered(429, nil), "503": answered(503, map[string][]string{"Retry-After": {"1"}}), "425": answered(425, nil), "403": answered(403, nil)} {

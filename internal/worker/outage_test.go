@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// again makes a job that waits out a back-off due, and moves it.
+// again ends a job's back-off and moves it to the queue.
 func (r *rig) again(id string) {
 	r.t.Helper()
 	r.c.ZAdd(r.t.Context(), r.keys.Retrying(), redis.Z{Score: 1, Member: id})
@@ -20,7 +20,7 @@ func (r *rig) again(id string) {
 	}
 }
 
-// fell lets the pacer say of failures from now on that they were counted, and that they belong to an outage, or to none so far.
+// fell makes the pacer count failures from now on, as part of an outage or not.
 func (r *rig) fell(outage bool) time.Time {
 	at := time.Now().Truncate(time.Microsecond)
 	r.pacer.fallout = job.Fallout{At: at}
@@ -74,7 +74,7 @@ func TestWhatFailsIsCounted(t *testing.T) {
 	}
 }
 
-// No attempt is spent on an outage, not even the last one, and the job steps aside.
+// An outage spends no attempt, not even the last one, and the job leaves its place in the queue.
 func TestAnOutageSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(503, nil), true)
@@ -92,7 +92,7 @@ func TestAnOutageSpendsNoAttempt(t *testing.T) {
 	}
 }
 
-// A failure before the circuit opened is given back when the outage is known.
+// An attempt that was spent on a failure before the circuit opened is given back when the outage is known.
 func TestAnAttemptThatRevealedAnOutageIsGivenBack(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(503, nil), true)
@@ -111,7 +111,7 @@ func TestAnAttemptThatRevealedAnOutageIsGivenBack(t *testing.T) {
 	}
 }
 
-// outage writes down that the gateway was down.
+// outage records that the gateway was down.
 func (r *rig) outage(from, to time.Time) {
 	r.c.HSet(r.t.Context(), r.keys.Hold(), "outages", fmt.Sprintf("%d:%d", from.UnixMicro(), to.UnixMicro()))
 }
@@ -143,7 +143,7 @@ func TestTheLastAttemptWaitsUntilItIsKnownWhetherItWasAnOutage(t *testing.T) {
 	}
 }
 
-// The gateway's answers end a row of failures, in the same step as they are written down.
+// An answer of the gateway ends a series of failures, in the same step in which it is recorded.
 func TestAnAnswerEndsTheRow(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -171,7 +171,7 @@ func TestAnAnswerEndsTheRow(t *testing.T) {
 	}
 }
 
-// A call that may have charged and has no living key is a person's, outage or not.
+// A call that may have charged and has no living key is left to a person, even during an outage.
 func TestWithoutAKeyAnOutageParksForAPerson(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(503, nil), false)
@@ -183,7 +183,7 @@ func TestWithoutAKeyAnOutageParksForAPerson(t *testing.T) {
 	}
 }
 
-// A job that is told to wait, or not let in, for reasons of its own spends its attempts, waits as long as it was told, and is parked in the end.
+// A job that is told to wait or denied access for reasons of its own spends its attempts, waits as long as it was told, and is parked in the end.
 func TestAJobsOwnTroubleSpendsItsAttempts(t *testing.T) {
 	t.Parallel()
 	for status, header := range map[int]map[string][]string{403: nil, 429: {"Retry-After": {"3600"}}, 503: {"Retry-After": {"1"}}} {
@@ -233,7 +233,7 @@ func TestAJobThatMetTwoOutagesIsForgivenNoMore(t *testing.T) {
 	}
 }
 
-// Only a job that was never called shows by its success that others may be bad.
+// Only the success of a job that was never called before shows that other jobs may be bad.
 func TestTheFirstCallOfAJobIsToldFromOthers(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), true)

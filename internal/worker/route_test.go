@@ -14,7 +14,7 @@ import (
 	"spillway/internal/worker"
 )
 
-// A job is called as its route says, and its answer means what the route says.
+// A job is called and its answer is judged as its route says.
 func TestAJobTakesItsRoute(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(http.StatusOK, nil), true)
@@ -41,7 +41,7 @@ func TestAJobTakesItsRoute(t *testing.T) {
 	}
 }
 
-// A route that the configuration does not have is no fault of the job: it waits for a process that knows it, and can then be called.
+// A job whose route is not in the configuration waits for a process that knows the route, and is then called.
 func TestAJobOfAnUnknownRouteWaits(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(http.StatusOK, nil), true)

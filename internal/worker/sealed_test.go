@@ -21,7 +21,7 @@ func boxOf(gateway string) *seal.Box {
 	return seal.New(gateway, "k2025", []seal.Key{{ID: "k2025", Secret: bytes.Repeat([]byte{1}, seal.KeyBytes)}})
 }
 
-// store puts into a job's record what was sealed for the job as.
+// store puts into a job's record a payload that was sealed for the job as.
 func (r *rig) store(id, as string) {
 	r.t.Helper()
 	gw := testkit.GatewayOf(r.keys.Pending())
@@ -34,7 +34,7 @@ func (r *rig) store(id, as string) {
 	}
 }
 
-// A key that nobody has given is no fault of the job: it is neither called nor parked, spends no attempt, and does not stand in the way.
+// If the encryption key is missing, the job is neither called nor parked, spends no attempt, and does not delay others.
 func TestAJobWhosePayloadCantBeOpenedWaits(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(http.StatusOK, nil), true)
@@ -71,7 +71,7 @@ func TestAChangedPayloadIsParkedAndNeverCalled(t *testing.T) {
 	}
 }
 
-// Where sealed payloads are required, one in plain of which nothing says that it was ever sealed waits: it may be from before encryption.
+// If sealed payloads are required, a plain payload without a sign that it was ever sealed waits: it may be from before encryption.
 func TestAPlainPayloadWaitsWhereSealedOnesAreRequired(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(http.StatusOK, nil), true)

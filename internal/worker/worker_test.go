@@ -26,7 +26,7 @@ import (
 	"spillway/internal/worker"
 )
 
-// slot remembers what became of a slot.
+// slot counts what happened to a slot.
 type slot struct {
 	mu                       sync.Mutex
 	released, written, ended int
@@ -116,7 +116,7 @@ func (p *pacer) Failed(_ context.Context, f job.Failure) (job.Fallout, error) {
 	return job.Fallout{At: time.Now(), Outage: time.Now(), Held: max(f.For, time.Second), Opened: true}, nil
 }
 
-// sender answers every call alike, but the first ones that are too late, and remembers the keys.
+// sender gives every call the same answer, except the first ones that are too late, and records the keys.
 type sender struct {
 	late      int
 	answer    job.Result
@@ -141,7 +141,7 @@ func (s *sender) Send(_ context.Context, c job.Request) job.Result {
 	return r
 }
 
-// flaky fails the next writes of an outcome, and may hold what it knows of.
+// flaky is books that fail the next writes of an outcome, and may say that calls are held.
 type flaky struct {
 	*ledger.Books
 	failures int
@@ -216,7 +216,7 @@ func (r *rig) accept(j job.Job) {
 	}
 }
 
-// deliver hands the newest generation of a job to the worker and returns the slot it came with.
+// deliver passes the newest generation of a job to the worker and returns the slot it came with.
 func (r *rig) deliver(id string) *slot {
 	r.t.Helper()
 	s := &slot{}
@@ -305,7 +305,7 @@ func TestWhatBecomesOfAJob(t *testing.T) {
 	}
 }
 
-// A job that is ready when its slot has passed takes another one, as often as it must, and is called once.
+// A job that is ready after its slot has passed takes another slot, as often as needed, and is called once.
 func TestAJobThatIsReadyTakesAnotherSlot(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -342,7 +342,7 @@ func TestAJobThatIsReadyTakesAnotherSlot(t *testing.T) {
 	}
 }
 
-// Others may have judged the attempt by the clock that slots lie on, which goes on while this machine is suspended: nothing is called then, whatever this
+// Other processes may have judged the attempt by the clock of the slots, which continues while this machine is suspended. Then no call is made, whatever this
 // process's own clock says.
 func TestAJobWhoseSlotIsLongPastIsNotCalled(t *testing.T) {
 	t.Parallel()
@@ -365,7 +365,7 @@ func TestAJobWhoseSlotIsLongPastIsNotCalled(t *testing.T) {
 	}
 }
 
-// What a proxy had, and the gateway has not seen, was written all the same: the pacer counts it, and its slot is not given back.
+// A call that only a proxy received was written, too: the pacer counts it, and its slot is not given back.
 func TestTheSlotOfACallThatAProxyRefusedIsNotGivenBack(t *testing.T) {
 	t.Parallel()
 	r := setup(t, job.Result{Stage: job.NotSent, Wrote: time.Now(), Err: errors.New("the proxy does not let us in (407)")}, true)
@@ -375,7 +375,7 @@ func TestTheSlotOfACallThatAProxyRefusedIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// In data that is not what was seen of it nothing is called, and the queue keeps the task: it must come again.
+// While the data is doubted no call is made, and the queue keeps the task for later.
 func TestAHeldJobIsNeitherCalledNorLost(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), true)
@@ -395,8 +395,8 @@ func TestAHeldJobIsNeitherCalledNorLost(t *testing.T) {
 	}
 }
 
-// TestAWriteIsReportedBeforeItsAnswer is about calls that hang: reported with their answer, a late one was not known as late
-// while its window lasted, and its permit went to another call too soon.
+// TestAWriteIsReportedBeforeItsAnswer is about calls that hang. When a write was reported only with its answer, a late write was not known as late
+// during its window, and its permit was given to another call too soon.
 func TestAWriteIsReportedBeforeItsAnswer(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), true)
@@ -483,7 +483,7 @@ func TestAnOutcomeIsWrittenDownHoweverLongItTakes(t *testing.T) {
 	}
 }
 
-// An attempt whose answer was lost may be written down. When we stop before it is known, nobody may think that it was called.
+// An attempt whose recording got no answer may be recorded. If the process stops before it knows, the attempt must not look like a call.
 func TestAnAttemptThatIsNotKnownToBeOpenIsTakenBackAtAStop(t *testing.T) {
 	t.Parallel()
 	r := setup(t, answered(200, nil), false)
