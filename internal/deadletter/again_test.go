@@ -13,7 +13,7 @@ func failing() job.Ending {
 	return job.Ending{Called: true, Spent: true, Status: 503, Verdict: job.VerdictRetry, Error: "HTTP 503"}
 }
 
-// dueAgain moves the clock to just before the job may go in again by itself, and to that moment.
+// dueAgain moves the clock to just before the automatic replay of the job, and then to it.
 func (b *bench) dueAgain(after time.Duration) []job.Return {
 	b.t.Helper()
 	parked := b.record("x").ParkedAt
@@ -58,7 +58,7 @@ func TestExhaustedJobsGoInAgainLaterEachTimeAndNotForEver(t *testing.T) {
 	want(t, "jobs that may go in again", b.c.Exists(b.ctx, b.keys.Again()).Val(), 0)
 }
 
-// A job whose key is forgotten, and one that a person took in or discarded meanwhile, do not go in by themselves.
+// A job whose key has expired, and one that a person replayed or discarded meanwhile, are not replayed automatically.
 func TestWhatARuleHoldsBackIsLeftToAPerson(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1_000_000)

@@ -61,7 +61,7 @@ func (b *bench) withBurst(burst int64) *ledger.Books {
 	})
 }
 
-// Now and After make the bench a clock that never waits: what somebody would wait has passed.
+// Now and After implement a clock on which every wait is over at once.
 func (b *bench) Now() time.Time { return time.UnixMicro(b.now.Load()) }
 
 func (b *bench) After(d time.Duration) <-chan time.Time {
@@ -116,7 +116,7 @@ func numbered(from, to int) []job.Job {
 	return jobs
 }
 
-// park takes a job to the gateway and parks it there with an ending.
+// park opens a job's attempt and parks it with an ending.
 func (b *bench) park(j job.Job, reason job.Reason, e job.Ending) {
 	b.t.Helper()
 	b.now.Add(1000)
@@ -135,7 +135,7 @@ func (b *bench) call(id string, reason job.Reason, e job.Ending) job.Attempt {
 	return a
 }
 
-// open pulls the next job of the queue, which must be id, and begins its attempt.
+// open pulls the next job of the queue, which must be id, and opens its attempt.
 func (b *bench) open(id string) job.Attempt {
 	b.t.Helper()
 	b.now.Add(1000)
@@ -182,7 +182,7 @@ func ids(records []job.Record) string {
 	return text
 }
 
-// queued is the ids in the queue, of each line the next one first, and before those that were never called the others.
+// queued returns the ids in the queue, of each line the next one first. Jobs that were called before come first.
 func (b *bench) queued() (found []string) {
 	b.t.Helper()
 	for _, line := range []string{b.keys.Replays(), b.keys.Retries(), b.keys.Due(), b.keys.Pending()} {

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// calls makes the next call of the queue end, whenever the canary is looked at.
+// calls ends the next call of the queue whenever the canary is looked at.
 func (b *bench) calls(c *deadletter.Clearing, end func(a job.Attempt)) {
 	c.Canaries = func(deadletter.Canary) {
 		queue := b.queued()
@@ -90,7 +90,7 @@ func TestCanaryOfABrokenGatewayStopsAfterIt(t *testing.T) {
 	}
 }
 
-// A canary larger than all there is shows the same.
+// A canary may be larger than the number of jobs.
 func TestCanaryOfAllJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
@@ -128,7 +128,7 @@ func TestCanaryWaitsNoLongerThanTheGatewayIsOpen(t *testing.T) {
 	}
 }
 
-// Jobs whose own time is to come say nothing of the gateway, and are not waited for.
+// Scheduled jobs show nothing about the gateway, and the canary does not wait for them.
 func TestCanaryOfJobsForLaterShowsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)

@@ -76,7 +76,7 @@ func TestReplayWaitsForRoomAndGoesOnInOrder(t *testing.T) {
 	for i, id := range b.queued() {
 		want(t, "place", id, fmt.Sprintf("j%d", i+1))
 	}
-	// 450 jobs of cost 2 at 100/s, but for the burst: 8.96 s. A little more, since it looks for room now and then.
+	// 450 jobs of cost 2 at 100/s, less the burst, take 8.96 s. It takes a little longer, because the replay looks for room only from time to time.
 	if took := b.Now().Sub(begun); took < 8900*time.Millisecond || took > 10*time.Second {
 		t.Errorf("it took %v, want about 9 s", took)
 	}
@@ -119,7 +119,7 @@ func TestStoppedReplayGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A job that is replayed and fails again is parked behind the mark: else a replay could go on for ever.
+// A job that is replayed and fails again is parked behind the mark. Otherwise a replay could run for ever.
 func TestReplayLeavesWhatIsParkedLaterAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
@@ -177,7 +177,7 @@ func TestResolveNotDoneGoesInWithTheNextKey(t *testing.T) {
 	want(t, "still parked", ids(b.list(deadletter.Filter{})), "b ")
 }
 
-// interrupting is an admitter during whose work the signal comes.
+// interrupting is an admitter that is interrupted by the signal.
 type interrupting struct {
 	job.Readmitter
 	signal func()

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// doubtful are the reasons for which a job may be parked that may have been charged.
+// doubtful are the reasons for parking a job that may have been charged.
 var doubtful = []job.Reason{job.Paused, job.Rejected, job.Refused, job.Exhausted, job.UnknownOutcome, job.Expired, job.Cancelled}
 
 // inDoubt parks a job for each reason that may have been charged, and one each that can't have been.
@@ -91,7 +91,7 @@ func TestWhateverIsInDoubtIsResolvedAsNotDone(t *testing.T) {
 	want(t, "held back", len(held), len(doubtful))
 }
 
-// A job whose time has passed while nobody knew what became of it is not called any more: it is settled all the same, and stays as expired.
+// A job in doubt that has expired is no longer called. It can still be settled, and otherwise stays as expired.
 func TestAnExpiredJobInDoubtIsSettled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)
@@ -140,7 +140,7 @@ func TestTheReferenceThatAPersonFoundIsKept(t *testing.T) {
 	want(t, "reference", b.record("a").Reference, "ch_3K")
 }
 
-// What may have been charged stays, unless the rules say otherwise.
+// Jobs that may have been charged stay parked, unless the rules say otherwise.
 func TestADiscardLeavesWhatMayHaveBeenCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)

@@ -88,7 +88,7 @@ func TestTwelveThousandParkedAreAllStillThere(t *testing.T) {
 	want(t, "listed", next-1, n)
 }
 
-// Jobs are replayed, discarded and parked while somebody reads up to a mark: those that stay are read once each, in order.
+// Jobs are replayed, discarded and parked during a listing up to a mark. Those that stay are listed once each, in order.
 func TestReadingIsStableWhileJobsComeAndGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
@@ -124,7 +124,7 @@ func TestReadingIsStableWhileJobsComeAndGo(t *testing.T) {
 	want(t, "parked since", ids(b.list(deadletter.Filter{Since: mark})), "j900 j901 j5 j1701 j1702 ")
 }
 
-// meddle does something before the next pipeline of commands goes out: between reading a set and reading its records.
+// meddle does something before the next pipeline of commands: between the reading of a set and that of its records.
 type meddle struct {
 	redis.Hook
 	left atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// arrivals notes when jobs go into the queue, by the bench's clock.
+// arrivals records when jobs enter the queue, by the bench's clock.
 type arrivals struct {
 	*bench
 	at []time.Time
@@ -27,7 +27,7 @@ func (a *arrivals) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admitt
 	return answers, retry, err
 }
 
-// most is the most arrivals in any window of this length.
+// most returns the most arrivals in any window of this length.
 func (a *arrivals) most(window time.Duration) int {
 	most, from := 0, 0
 	for i, at := range a.at {
@@ -146,7 +146,7 @@ func TestReplayOfWhichNothingCanBeWrittenDownTakesNothing(t *testing.T) {
 	}
 }
 
-// Time in which nothing could go in, as while Redis was away, is not made up for: that would be a burst.
+// A paced replay does not make up for a stall, such as an outage of Redis: that would be a burst.
 func TestPacedReplayDoesNotMakeUpForAStall(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)

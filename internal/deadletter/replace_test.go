@@ -92,7 +92,7 @@ func TestWhatMayNotBeReplaced(t *testing.T) {
 	want(t, "the payload it has", b.replace(job.Job{ID: "plain", Cost: 1, Batch: "b1"}, "d").Same, true)
 }
 
-// A key that is another job's id is passed over; two lines for one job are one replacement.
+// A key that is another job's id is skipped. Two lines for one job are one replacement.
 func TestAReplacementTakesNoOtherJobsKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100)
@@ -129,7 +129,7 @@ func TestAReplacementChangesTheMoneyThatIsParked(t *testing.T) {
 	}
 }
 
-// Payloads are kept in pieces by their size: nothing of the old one may be left in the new one.
+// Large payloads are stored in pieces. No piece of the old payload may remain.
 func TestAReplacedPayloadIsTheNewOneWhateverTheSizes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100)
@@ -148,7 +148,7 @@ func TestAReplacedPayloadIsTheNewOneWhateverTheSizes(t *testing.T) {
 	}
 }
 
-// A payload without an amount in the place of one that has one would take money out of the books: it is refused unless somebody says so.
+// A payload without an amount that replaces one with an amount would remove money from the books. It is refused unless explicitly allowed.
 func TestAReplacementDoesNotLoseAnAmount(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
@@ -181,7 +181,7 @@ func TestAReplacementDoesNotLoseAnAmount(t *testing.T) {
 	want(t, "payload", string(b.record("a").Job.Payload), none)
 }
 
-// turned marks a job as one that may have been charged, between somebody's look at it and the script.
+// turned marks a job as possibly charged, between the look at it and the script.
 type turned struct {
 	redis.UniversalClient
 	turn func()
@@ -192,7 +192,7 @@ func (c turned) EvalSha(ctx context.Context, sha string, keys []string, args ...
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// A replacement forgets the key, so it must not be of a job that may have been charged: not even if that was found out just now.
+// A replacement uses a new key, so a job that may have been charged must not be replaced, even if that became known just now.
 func TestTheScriptItselfReplacesNothingInDoubt(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)

@@ -104,7 +104,7 @@ func TestCountsAreWhatAListingShows(t *testing.T) {
 	}
 }
 
-// Between two pages jobs leave, others are parked, and one leaves and comes back: those that stayed come once each, in order.
+// Between two pages, jobs leave, others are parked, and one leaves and returns. Those that stayed are listed once each, in order.
 func TestPagesAreStableWhileJobsComeAndGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1_000_000)
@@ -144,14 +144,14 @@ func recordsOf(jobs []job.Job) (all []job.Record) {
 	return all
 }
 
-// More jobs than one look at the errors takes, few of which match: the first and the last of one too.
+// There are more jobs than one look at errors reads, and few match, also the first and the last of a look.
 func TestASearchThroughErrorsFindsEachMatchOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1_000_000)
 	searches(b)
 }
 
-// A cluster, and a user who may not, have no command that reads one field of many records.
+// A cluster, or a user without the permission, has no command that reads one field of many records.
 func TestASearchThroughErrorsGoesWithoutSort(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1_000_000)

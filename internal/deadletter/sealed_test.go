@@ -15,7 +15,7 @@ func (b *bench) sealing(active string) {
 	b.store = b.store.Sealing(seal.New(b.name, active, keys))
 }
 
-// A payload that a person gives a job is sealed too, and that it is the same one is seen whatever key it was sealed with.
+// A payload that replaces another is sealed, too. An equal payload is recognised whatever key sealed it.
 func TestAReplacedPayloadIsSealed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)

@@ -75,7 +75,7 @@ func (b *bench) inOrder(first string, n int) {
 	}
 }
 
-// A paced replay takes longer than what was seen is remembered: it reads the rest, and each job goes once, in order.
+// A paced replay takes longer than seen records are remembered. It reads the rest again, and each job is replayed once, in order.
 func TestWhatWasSeenLongAgoIsReadAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
@@ -114,7 +114,7 @@ func TestJobsThatMovedOnSinceTheyWereSeenAreLeftAlone(t *testing.T) {
 	want(t, "discarded", b.record("j2").State, job.Discarded)
 }
 
-// A payload is not remembered: from its job on all is read again, as far as the limit.
+// Payloads are not remembered: from the first job with one, records are read again, up to the limit.
 func TestAJobSeenWithItsPayloadIsReadAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
@@ -153,7 +153,7 @@ func TestAPayloadGivenSinceTheJobWasSeenKeepsItsKey(t *testing.T) {
 	want(t, "key after another no", b.record("a").KeyGeneration, 3)
 }
 
-// A clearing decides the same, counts the same money and paces the same by the few fields that it reads as by all.
+// A clearing that reads only some fields decides, counts money and paces as if it read all.
 func TestFewFieldsDecideAsAllDo(t *testing.T) {
 	t.Parallel()
 	b := mixed(t)

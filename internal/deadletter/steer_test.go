@@ -2,7 +2,7 @@ package deadletter
 
 import "testing"
 
-// Acts upon a gateway, its lanes, routes and brakes are done to no job: nobody is told of "0 jobs", or that all were meant.
+// Acts on a gateway, its lanes, routes and brakes concern no jobs, so no message speaks of "0 jobs" or of all jobs.
 func TestActsUponGatewaysAreNoneUponJobs(t *testing.T) {
 	t.Parallel()
 	for what, steers := range map[string]bool{"pause": true, "resume": true, "limit set 5/s": true, "gateway rename a to b": true, "lane pause acct_1": true, "lane set m 5/s": true,

@@ -31,7 +31,7 @@ func verifiedFile(t *testing.T, known Head, lines ...string) Verified {
 	return all[0]
 }
 
-// What is verified from a file is what is verified at Redis, and what was done to the file is named.
+// The verification of an exported trail equals that in Redis, and names changes to the file.
 func TestAnExportIsVerifiedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	s := chainedStore(t, 4)
@@ -82,7 +82,7 @@ func TestAnExportIsVerifiedWithoutRedis(t *testing.T) {
 	}
 }
 
-// While others act, what is exported goes together.
+// An export is consistent even while others act.
 func TestAnExportAmidActsIsWhole(t *testing.T) {
 	t.Parallel()
 	s := chainedStore(t, 3)
@@ -124,7 +124,7 @@ func TestAnExportHasEveryByte(t *testing.T) {
 	}
 }
 
-// What a program from before the chain writes over an entry is named as that, and is a fault: nobody can tell it from somebody else's hand.
+// An entry that a program from before the chain overwrote is reported so, and counts as a fault: it can't be told from tampering.
 func TestAnEntryThatAnOldProgramEndedIsNamed(t *testing.T) {
 	t.Parallel()
 	s := New(testkit.Client(t), testkit.Gateway(t))

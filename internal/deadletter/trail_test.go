@@ -48,7 +48,7 @@ func TestAnActIsInTheTrailBeforeItsFirstJobAndEndsThere(t *testing.T) {
 	}
 }
 
-// An act that is killed before it notes anything is counted by the scripts: each in its own entry, in any mixture, and no more once it ends.
+// For an act that is killed before it records its result, the scripts count, each act in its own entry and in any mixture, until it ends.
 func TestAnActThatIsKilledHasTheRightCount(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1_000_000)
@@ -109,7 +109,7 @@ func TestTheTrailIsPagedAndKeepsAll(t *testing.T) {
 	want(t, "acts", len(b.acts()), n)
 }
 
-// Entries that somebody has damaged are shown as such, and the others as they are.
+// Damaged entries are shown as damaged, and the others unchanged.
 func TestADamagedEntryHidesNoOther(t *testing.T) {
 	t.Parallel()
 	for _, line := range []string{"nonsense", "", "{", "[]", "3e9", `{"jobs":"many"}`, `{"at":-1}`, "\xff\x00"} {

@@ -153,7 +153,7 @@ func TestWhateverIsDoneToTheTrailIsNamed(t *testing.T) {
 	}
 }
 
-// Each byte of a short trail and its chain, turned round, is noticed.
+// Any changed byte of a short trail or its chain is noticed.
 func TestNoByteOfTheTrailIsChangedUnseen(t *testing.T) {
 	t.Parallel()
 	s := chainedStore(t, 3)
@@ -254,7 +254,7 @@ func TestActsGoOnBehindATrailThatWasCutOff(t *testing.T) {
 	}
 }
 
-// A trail of ten times as many entries takes some ten times as long to verify.
+// Verifying a trail with ten times as many entries takes about ten times as long.
 func TestALongTrailIsVerifiedInTime(t *testing.T) {
 	testkit.OneGoroutine(t)
 	takes := func(n int) time.Duration {

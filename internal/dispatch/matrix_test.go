@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What a job's life can come to, as the table has it.
+// The ends of a job, as the table names them.
 const (
 	endDone     = "done"     // booked, and charged
 	endRefused  = "refused"  // parked: the gateway has said no, and has charged nothing
@@ -26,7 +26,7 @@ const (
 	endTheirs = "theirs"
 )
 
-// row is what becomes of a job of one pack that meets one fate, for each crash.
+// row is how a job of one pack that meets one fate ends, for each crash.
 type row struct {
 	text    string
 	fate    string
@@ -34,7 +34,7 @@ type row struct {
 	ends    []string // without a crash, with one before the first write, with one after it; perhaps with one after the second
 }
 
-// may returns what a job may come to. One that is cut off at its second call ends in one of the ways of those that are at their first, unless the row says
+// may returns the allowed ends of a job. A job whose worker dies at its second call may end in any way of those at the first call, unless the row says
 // more.
 func (r row) may(c crash) []string {
 	switch {
@@ -50,7 +50,7 @@ func (r row) may(c crash) []string {
 	return slices.Compact(slices.Sorted(slices.Values(r.ends)))
 }
 
-// choices are the row's options that choose what the double saves, of the class of the answer.
+// choices returns the row's options that say what the double saves, by class of answers.
 func (r row) choices() map[string]string {
 	chosen := map[string]string{}
 	for name, value := range r.options {
@@ -61,10 +61,10 @@ func (r row) choices() map[string]string {
 	return chosen
 }
 
-// hurried says that the job's first call does not wait for an execution that takes long.
+// hurried reports whether the job's first call does not wait for a slow execution.
 func (r row) hurried() bool { return r.fate == "slow" }
 
-// armed is the fate as the double is told of it. A row about the id arms none: the double is strict without.
+// armed returns the fates for the double. A row about the id has none: the double refuses such ids anyway.
 func (r row) armed(t *testing.T, id string) []double.Fate {
 	t.Helper()
 	if r.options["id"] != "" {
@@ -86,7 +86,7 @@ func (r row) armed(t *testing.T, id string) []double.Fate {
 	return []double.Fate{f}
 }
 
-// leastEnds is how many ends a row has at least.
+// leastEnds is the least number of ends of a row.
 const leastEnds = 3
 
 // rows reads the table of one pack: on each line the fate, options as name=value, and the ends.
@@ -115,12 +115,12 @@ func rows(t *testing.T, table string) (all []row) {
 	return all
 }
 
-// leastCells is how many cells there are at least: none may go missing unnoticed.
+// leastCells is the least number of cells, so that none goes missing unnoticed.
 const leastCells = 1421
 
-// Each pack meets each fate that its gateway's documents don't exclude, in front of the double of that gateway. Its worker dies before or after the write of
-// the first or second call, or not at all. No job is charged twice, none is booked without a charge, none is refused with one, and each ends as the table
-// says. At most one call could only bring the same answer again.
+// Each pack meets each fate that its gateway's documents don't exclude, with the double of that gateway. Its worker dies before or after the write of
+// the first or second call, or not at all. No job is charged twice, none is done without a charge, none is refused with one, and each ends as the table
+// says. At most one call is made that could only get the same answer again.
 func TestPacksByFatesByCrashes(t *testing.T) {
 	if testkit.Race {
 		t.Skip("more than a thousand cells under the race detector keep the processors from tests that wait for them: make test runs it")
@@ -156,7 +156,7 @@ type tally struct {
 	theirs []string // cells that end as endTheirs
 }
 
-// note counts a cell. One whose crash has not come, since its job needed no second call, is a cell that there is already.
+// note counts a cell. A cell whose crash did not happen, because its job needed no second call, equals another cell and is not counted.
 func (s *tally) note(l *cell) {
 	if l.crash.when != "" && !l.died {
 		return
@@ -226,7 +226,7 @@ func playPack(t *testing.T, name string, played *tally) {
 	}
 }
 
-// try plays the cell's job and judges what came of it.
+// try plays the cell's job and judges the result.
 func (l *cell) try(id string) {
 	l.t.Helper()
 	if l.row.options["id"] == "long" {
@@ -286,7 +286,7 @@ func endOf(rec job.Record, refused error) string {
 	return endUnknown
 }
 
-// charges are the executions that took a job's money and were not undone, and how many payments of them stand.
+// charges returns how many executions charged a job and were not undone, and how many of these payments are final.
 func (l *cell) charges(id string) (charges, standing int) {
 	for _, e := range l.double.Ledger() {
 		if e.Job != id || e.State == "failed" || e.State == "canceled" {
@@ -300,7 +300,7 @@ func (l *cell) charges(id string) (charges, standing int) {
 	return charges, standing
 }
 
-// futile is how many calls brought an answer that this job had got before, where waiting changes nothing. An answer that died with its worker was not got.
+// futile returns how many calls got an answer that the job had got before and that waiting can't change. An answer that was lost with its worker does not count.
 func (l *cell) futile(id string) (n int) {
 	got := map[string]bool{}
 	for i, call := range l.double.Calls() {
@@ -315,7 +315,7 @@ func (l *cell) futile(id string) (n int) {
 	return n
 }
 
-// passes says that another call may bring something else, if only it comes later.
+// passes reports whether a later call may get another answer.
 func (l *cell) passes(answer string) bool {
 	for _, begins := range []string{"429", "limit-", "unavailable", "unauthorised", "store-down"} {
 		if strings.HasPrefix(answer, begins) {
@@ -325,7 +325,7 @@ func (l *cell) passes(answer string) bool {
 	return slices.Contains(l.table.Running, answer) || slices.Contains(l.table.Fates[l.row.fate].Running, answer)
 }
 
-// story is what happened in the cell.
+// story returns the calls, charges and record of the cell, as text.
 func (l *cell) story(rec job.Record) string {
 	var b strings.Builder
 	for _, c := range l.double.Calls() {

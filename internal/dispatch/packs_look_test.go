@@ -100,8 +100,8 @@ var packLooks = map[string][]packLook{
 			done: []string{"COMPLETED"}, refused: []string{"REVERSED"}, open: []string{"EXECUTED"}, absent: `{"errorName":"notFound","message":"Payment not found"}`, status: 404}},
 }
 
-// Each pack asks as its gateway documents, before a real server, and takes the documented answers for what they say. What is not found is believed of no
-// gateway that does not promise to show a payment at once.
+// Each pack makes look-ups as its gateway documents, to a real server, and judges the documented answers correctly. If a payment is not found, this counts only at
+// gateways that promise to show payments at once.
 func TestWhatEachPackLooksUp(t *testing.T) {
 	t.Parallel()
 	for _, name := range packs.Names() {

@@ -16,7 +16,7 @@ import (
 
 const beyond = "2" // the format after the one that this program knows
 
-// raise is what a program of a newer format does when it meets the data.
+// raise does what a program of a newer format does with the data.
 func (w *world) raise() {
 	w.t.Helper()
 	v := w.c.HGet(w.t.Context(), w.key, "v").Val()
@@ -28,7 +28,7 @@ func (w *world) raise() {
 
 func (w *world) format() string { return w.c.HGet(w.t.Context(), w.key, "format").Val() }
 
-// refuses wants words that say what was found, what is known and what to do.
+// refuses checks that an error says what was found, what is known and what to do.
 func (w *world) refuses(err error) {
 	w.t.Helper()
 	e, coded := errors.AsType[*job.Error](err)
@@ -66,7 +66,7 @@ func TestTheFirstDispatcherWritesTheFormat(t *testing.T) {
 	}
 }
 
-// Data from before there were numbers is read as it is, and gets the number. Who is at work on it looks once, and goes on.
+// Data from before the format had a number is read as it is, and gets the number. A running dispatcher looks once and continues.
 func TestAnOlderFormatIsRaised(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -80,7 +80,7 @@ func TestAnOlderFormatIsRaised(t *testing.T) {
 	w.free(true, a, b)
 }
 
-// A number that somebody else has written in another way is that number to everyone.
+// A format number that was written in another notation is the same number.
 func TestAFormatIsANumberHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	for text, newer := range map[string]bool{"01": false, " 1": false, "1.0": false, "+1": false, "one": false, "-3": false, "1.5": true, "1e3": true, " 2": true, "99999999999999999999": true} {
@@ -104,8 +104,8 @@ func TestAFormatIsANumberHoweverItIsWritten(t *testing.T) {
 	}
 }
 
-// Who knows only older formats stops with its next look at the data, and before the next call, whose script asks for the version. It goes on when a backup of the older
-// format was put back.
+// A dispatcher that knows only older formats stops at its next look at the data, and before the next call, whose script checks the version. It continues when a backup of the
+// older format is restored.
 func TestANewerFormatStopsWhoIsAtWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -138,7 +138,7 @@ func TestANewerFormatStopsWhoIsAtWork(t *testing.T) {
 	}
 }
 
-// Of two programs of two formats that start at once, either may be the first to write: the older one is refused.
+// Two programs with different formats start at once. Whichever writes first, the older one is refused.
 func TestTwoFormatsStartAtOnce(t *testing.T) {
 	t.Parallel()
 	begin := func(w *world, format string) int {
@@ -164,12 +164,12 @@ func TestTwoFormatsStartAtOnce(t *testing.T) {
 	}
 }
 
-// stranger is a dispatcher that has not met the data.
+// stranger returns a dispatcher that has not read the data.
 func (w *world) stranger() *Watch {
 	return NewWatch(w.c, Params{Gateway: w.gateway, NowMicros: w.now.Load, Clock: w, Metrics: NewMetrics(prometheus.NewRegistry(), nil)})
 }
 
-// A producer that comes before any dispatcher has no right to the data's age. It writes its format into the counters.
+// A producer may not write the key of the data's age. If it comes before any dispatcher, it writes its format into the counters.
 func TestAProducersFormatCountsUntilADispatcherComes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))

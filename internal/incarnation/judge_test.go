@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// What the script calls a silence is what the judge takes for lost: a jump of that size leaves a trace.
+// The script records a silence from the same size on from which the judge considers data lost.
 func TestTheScriptsSilenceIsTheTolerance(t *testing.T) {
 	t.Parallel()
 	if want := "ALIVE_BEAT, ALIVE_SILENCE = 1000000, 10000000"; tolerance != 10_000_000 || !strings.Contains(redisdb.AliveLua, want) {

@@ -48,7 +48,7 @@ func keep(t *testing.T, s *Store, seen map[string]Memory) {
 	}
 }
 
-// Dispatchers of one machine share the file: what each knows best stays.
+// Dispatchers of one machine share the file, and the newest knowledge of each gateway stays.
 func TestTheLaterMemoryStays(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// world is the data of one gateway in a Redis whose clock the test sets, and which goes on as the dispatchers' clocks do.
+// world is the data of one gateway, in a Redis whose clock the test sets. The dispatchers have the same clock.
 type world struct {
 	t       *testing.T
 	c       redis.UniversalClient
@@ -34,14 +34,14 @@ func newWorld(t *testing.T, c redis.UniversalClient) *world {
 	return w
 }
 
-// Now and After make the world the dispatchers' clock.
+// Now and After implement the dispatchers' clock.
 func (w *world) Now() time.Time { return time.UnixMicro(w.now.Load()) }
 
 func (w *world) After(time.Duration) <-chan time.Time { return make(chan time.Time) }
 
 func (w *world) pass(seconds int64) { w.now.Add(seconds * second) }
 
-// dispatcher is one that remembers m.
+// dispatcher returns a dispatcher that remembers m.
 type dispatcher struct {
 	*Watch
 	w   *world
@@ -75,7 +75,7 @@ func (d *dispatcher) pulse() {
 	}
 }
 
-// live lets a second pass and a pulse come, n times.
+// live advances the clock by a second and runs a pulse of each dispatcher, n times.
 func (w *world) live(n int, all ...*dispatcher) {
 	for range n {
 		w.pass(1)
@@ -85,7 +85,7 @@ func (w *world) live(n int, all ...*dispatcher) {
 	}
 }
 
-// snapshot returns the data as it is; restore puts it back.
+// snapshot returns the present data; restore puts it back.
 func (w *world) snapshot() map[string]string {
 	h, err := w.c.HGetAll(w.t.Context(), w.key).Result()
 	if err != nil || len(h) == 0 {
@@ -185,7 +185,7 @@ func TestAnOldSnapshotStopsEverybodyUntilItIsConfirmed(t *testing.T) {
 	w.free(true, w.dispatcher(Memory{Line: a.Memory().Line[:10], At: seen})) // who was away meanwhile goes along
 }
 
-// Somebody who has never seen this Redis moves its sign of life on before those who have can look.
+// A dispatcher that has never seen this Redis writes a sign of life before those that have can look.
 func TestAnOldSnapshotThatSomebodyTookForThePresentIsNoticed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -228,7 +228,7 @@ func TestAfterASilenceOthersMayObjectForThreeSeconds(t *testing.T) {
 	}
 }
 
-// Who stopped last and starts first has nobody to wait for.
+// A dispatcher that stopped last and starts first does not wait.
 func TestAfterASilenceWhoSawTheDataLastGoesOnAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -279,7 +279,7 @@ func TestAnEmptiedRedisIsBegunAnewAndSaid(t *testing.T) {
 	w.free(true, a, newcomer)
 }
 
-// A volume comes up empty, work goes on, and then last night's backup is put back.
+// Redis starts empty, work continues, and then last night's backup is restored.
 func TestABackupAfterAnEmptyStartIsNoticed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -330,7 +330,7 @@ func TestOnlySoManyIncarnationsAreRemembered(t *testing.T) {
 	}
 }
 
-// Redis goes back to before an earlier restore was confirmed, which only the incarnations show.
+// Redis is restored from before the confirmation of an earlier restore. Only the incarnations show that.
 func TestASnapshotFromBeforeAnEarlierRestore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -361,7 +361,7 @@ func TestASnapshotFromBeforeAnEarlierRestore(t *testing.T) {
 	}
 }
 
-// The right data comes back: nobody needs to confirm anything.
+// The right data returns: no confirmation is needed.
 func TestTheDataThatWasSeenComesBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -378,7 +378,7 @@ func TestTheDataThatWasSeenComesBack(t *testing.T) {
 	w.free(true, a)
 }
 
-// The clock of the Redis that took the data over is behind the one that dated its jobs: they are covered all the same.
+// The clock of the restored Redis is behind the clock that dated its jobs. The mark covers the jobs nevertheless.
 func TestAMarkReachesAsFarAsAnyJobsDate(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -396,7 +396,7 @@ func TestAMarkReachesAsFarAsAnyJobsDate(t *testing.T) {
 	}
 }
 
-// Where nobody remembers anything, an operator who has restored Redis says so before anybody gives a sign of life.
+// If no dispatcher remembers anything, an operator who has restored Redis says so before the first sign of life.
 func TestAnOperatorsWordIsTakenWhereNobodyRemembers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))
@@ -471,7 +471,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A Redis that takes no writes is still looked at, and nobody takes what was not written for seen.
+// Dispatchers still look at a Redis that refuses writes, and do not remember a sign of life that was not written.
 func TestAFullRedisKeepsTheSignOfLifeThatItHas(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t)
@@ -541,7 +541,7 @@ func TestAConfirmedRestoreIsToldToThePacer(t *testing.T) {
 	}
 }
 
-// What is told after a restore comes behind all that was told before: a doubt begins an epoch of the outcome feed, and so does the operator's word.
+// Outcomes after a restore sort after all earlier ones: a doubt begins a new epoch of the outcome feed, and so does the confirmation.
 func TestARestoreBeginsAnEpochOfTheFeed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t))

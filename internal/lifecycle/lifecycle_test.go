@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// diary notes what happened, in order.
+// diary records events in order.
 type diary struct {
 	mu    sync.Mutex
 	lines []string

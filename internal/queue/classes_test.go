@@ -39,7 +39,7 @@ func (c *classed) must(err error) {
 	}
 }
 
-// put puts tasks of a class at its tail.
+// put adds tasks at the tail of a class.
 func (c *classed) put(class job.Class, n int) {
 	c.t.Helper()
 	line := c.k.First(class.Name)
@@ -109,7 +109,7 @@ func (c *classed) model(n int) (ids []string) {
 	return ids
 }
 
-// The highest class with jobs goes first, also before many others, and one class keeps its order.
+// The highest class with jobs is pulled first, even before many other jobs, and the order within a class is kept.
 func TestTheHighestClassGoesFirst(t *testing.T) {
 	t.Parallel()
 	urgent, normal, batch := job.Class{Name: "urgent"}, job.Class{Name: "normal", Usual: true}, job.Class{Name: "batch"}
@@ -129,7 +129,7 @@ func TestTheHighestClassGoesFirst(t *testing.T) {
 	}
 }
 
-// Whatever comes when, what is pulled is what the model pulls, and of any n pulls in which a class always has jobs it gets at least its floor of them, less
+// Whatever jobs come and when, the pulls are those of the model. Of any n pulls during which a class always has jobs, it gets at least its floor, less
 // one for each class and one.
 func TestClassesAreTheirModel(t *testing.T) {
 	t.Parallel()
@@ -188,7 +188,7 @@ func TestClassesAreTheirModel(t *testing.T) {
 	}
 }
 
-// A job that was called before takes its turn as ever, whatever class those have that were not.
+// Jobs that were called before take turns with those that were not, whatever the classes of these.
 func TestCalledJobsTakeTurnsWithClasses(t *testing.T) {
 	t.Parallel()
 	urgent := job.Class{Name: "urgent"}
@@ -209,7 +209,7 @@ func TestCalledJobsTakeTurnsWithClasses(t *testing.T) {
 	}
 }
 
-// A job that was pulled and that asynq never took goes back to the head of its class's line.
+// A job that was pulled, but never taken by asynq, returns to the head of its class's line.
 func TestWhatIsNotTakenGoesBackToItsClass(t *testing.T) {
 	t.Parallel()
 	urgent := job.Class{Name: "urgent"}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// asynq encodes one task of a gateway, and the others are made from it: each must be what asynq itself would have made.
+// asynq encodes one task of a gateway, and the others are derived from it. Each must be what asynq itself would have made.
 func TestEveryMessageIsWhatAsynqWouldMake(t *testing.T) {
 	t.Parallel()
 	for _, gateway := range []string{"stripe", "learn", strings.Repeat("g", 200)} {

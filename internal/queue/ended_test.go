@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// endIt does what the scripts do that end a task together with its attempt.
+// endIt ends a task as the scripts do that end it together with its attempt.
 func (r *rig) endIt(taskID string) {
 	r.t.Helper()
 	end := r.keys.TaskEnd(taskID, time.Now())
@@ -22,7 +22,7 @@ func (r *rig) endIt(taskID string) {
 	}
 }
 
-// A task that a script has ended is left alone by asynq, whether its handler says that all is well or not.
+// asynq does nothing with a task that a script has ended, whether its handler returns an error or not.
 func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]bool{"well": false, "with an error": true} {
@@ -57,7 +57,7 @@ func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 	}
 }
 
-// A task whose end nobody asks for is forgotten in time.
+// An ended task that asynq never asks about is forgotten after a while.
 func TestAnEndThatNobodyAsksForIsForgotten(t *testing.T) {
 	t.Parallel()
 	var e ended

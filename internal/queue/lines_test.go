@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// line puts tasks named after it into one of the queue's lines.
+// line puts n tasks, named name1, name2 and so on, into one of the queue's lines.
 func (r *rig) line(key, name string, n int) {
 	r.t.Helper()
 	for i := 1; i <= n; i++ {
@@ -31,7 +31,7 @@ func (r *rig) pulls(n int, ahead bool) string {
 	return strings.Join(ids, " ")
 }
 
-// Jobs that were never called get at least every second place, whatever waits beside them and however few are pulled at once. Retries go before
+// Jobs that were never called get at least every second place, whatever else waits and however few jobs are pulled at once. Retries come before
 // replays.
 func TestJobsNeverCalledGetHalfOfThePlaces(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestJobsNeverCalledGetHalfOfThePlaces(t *testing.T) {
 	}
 }
 
-// Jobs whose moment has come go before all others that were never called, and take turns with retries as those do.
+// Scheduled jobs that are due come before all others that were never called, and take turns with retries.
 func TestDueJobsGoBeforeOthersNeverCalled(t *testing.T) {
 	t.Parallel()
 	for retries, want := range map[int]string{0: "d1 d2 d3 n1 n2 n3 n4", 2: "r1 d1 r2 d2 d3 n1 n2 n3 n4", 6: "r1 d1 r2 d2 r3 d3 r4 n1 r5 n2 r6 n3 n4"} {
@@ -78,7 +78,7 @@ func TestDueJobsGoBeforeOthersNeverCalled(t *testing.T) {
 	}
 }
 
-// Where no job waits that was never called, the others have every place.
+// If no job waits that was never called, the others get every place.
 func TestRetriesAndReplaysHaveEveryPlaceWhereNobodyElseWaits(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -89,7 +89,7 @@ func TestRetriesAndReplaysHaveEveryPlaceWhereNobodyElseWaits(t *testing.T) {
 	}
 }
 
-// A call that is sent ahead after a hold is never that of a job that was called before, while there is another.
+// A probe after a hold is never a job that was called before, unless there is no other.
 func TestTheCallSentAheadIsOfAJobNeverCalled(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -101,7 +101,7 @@ func TestTheCallSentAheadIsOfAJobNeverCalled(t *testing.T) {
 	}
 }
 
-// Bad jobs may stand together at the head of the queue: after a call sent ahead in vain the next one is that of the last job.
+// Bad jobs may be together at the head of the queue, so after a failed probe the next probe is the last job.
 func TestEverySecondCallSentAheadIsOfTheLastJob(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

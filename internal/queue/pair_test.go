@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// foreign puts a task into the queue that is not ours.
+// foreign puts a foreign task into the queue.
 func (r *rig) foreign(id string, o ...asynq.Option) {
 	r.t.Helper()
 	task := asynq.NewTask("email", []byte("hello"))
@@ -23,7 +23,7 @@ func (r *rig) foreign(id string, o ...asynq.Option) {
 
 var overdue = asynq.Deadline(time.Now().Add(-time.Minute))
 
-// undecodable puts something into the queue that asynq can't read.
+// undecodable puts a task into the queue that asynq can't read.
 func (r *rig) undecodable(id string) {
 	r.c.HSet(context.Background(), r.keys.Task(id), "msg", "\xff\xff\xff junk", "state", "pending")
 	r.c.LPush(context.Background(), r.keys.Pending(), id)
@@ -37,7 +37,7 @@ func (r *rig) drained() {
 	})
 }
 
-// slotsOf puts three jobs into the queue after whatever is there, and returns the slots at which they are delivered.
+// slotsOf adds three jobs to the queue, and returns the slots with which they are delivered.
 func (r *rig) slotsOf() []int64 {
 	r.t.Helper()
 	r.put(1, 3)
@@ -50,7 +50,7 @@ func (r *rig) slotsOf() []int64 {
 	return slots
 }
 
-// asynq pulls a task whose deadline has passed and calls no handler: the jobs after it keep their own slots.
+// asynq pulls a task whose deadline has passed, and calls no handler. The jobs after it keep their own slots.
 func TestATaskThatIsNeverDeliveredShiftsNoSlot(t *testing.T) {
 	t.Parallel()
 	r := setup(t)
@@ -70,7 +70,7 @@ func TestATaskThatIsNeverDeliveredShiftsNoSlot(t *testing.T) {
 	testkit.Eventually(t, 5*time.Second, "the slot of the task that never came", func() bool { return slices.Equal(r.gate.returned(), []int64{1}) })
 }
 
-// A job that waited for asynq until its slot had passed comes without it, and the next one keeps its own.
+// A job that waited for asynq until its slot had passed is delivered without a slot. The next one keeps its own.
 func TestASlotThatPassedBeforeAsynqCameIsGivenBack(t *testing.T) {
 	t.Parallel()
 	gate := newFakeGate()
@@ -106,7 +106,7 @@ func TestAnUnreadableMessageGivesItsSlotBack(t *testing.T) {
 	}
 }
 
-// What is never delivered leaves no slot behind at the end.
+// A stop returns the slots of tasks that were never delivered.
 func TestStopGivesLeftSlotsBack(t *testing.T) {
 	t.Parallel()
 	r := setup(t)

@@ -19,7 +19,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// fakeGate gives out numbered slots as the test allows, and remembers those that came back.
+// fakeGate grants numbered slots when the test allows, and records those that were returned.
 type fakeGate struct {
 	allow chan struct{}
 	next  atomic.Int64
@@ -131,7 +131,7 @@ func (r *rig) deliveries() []job.Delivery {
 	return append([]job.Delivery(nil), r.got...)
 }
 
-// put puts tasks into the queue the way accept.lua does.
+// put adds tasks to the queue like accept.lua.
 func (r *rig) put(from, to int) {
 	r.t.Helper()
 	e := NewEncoder(r.gw)
@@ -290,7 +290,7 @@ func TestAnErrorOfRedisDoesNotSpin(t *testing.T) {
 	}
 }
 
-// slowClient takes its time for everything, as if Redis were far away.
+// slowClient delays every script, as if Redis were far away.
 type slowClient struct {
 	redis.UniversalClient
 	delay time.Duration
@@ -414,8 +414,8 @@ redis.call("HDEL", ARGV[2] .. id, "pending_since")
 redis.call("ZADD", KEYS[4], ARGV[1], id)
 return redis.call("HGET", ARGV[2] .. id, "msg")`)
 
-// TestAnIdleDequeueEndsBeforeItsLease is about asynq, which reckons a job's lease from the beginning of its dequeue: after
-// half a minute without a job the next one came with a lease that was over, and was taken for a dead worker's.
+// asynq counts a job's lease from the beginning of its dequeue, so an idle dequeue must end early. Otherwise, after half a minute
+// without jobs, the next job comes with an expired lease, and looks like that of a dead worker.
 func TestAnIdleDequeueEndsBeforeItsLease(t *testing.T) {
 	t.Parallel()
 	if longestWait > 15*time.Second {
