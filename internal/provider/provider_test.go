@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -195,7 +196,7 @@ func TestAKeyGetsItsFirstAnswerAgain(t *testing.T) {
 
 func TestAKeyThatIsRunningConflicts(t *testing.T) {
 	t.Parallel()
-	r := setup(t, Config{Service: 300 * time.Millisecond})
+	r := setup(t, Config{Service: 3 * time.Second}) // on a busy machine a second may pass before the next call is there
 	first := make(chan int)
 	go func() { first <- r.charge("job") }()
 	waitFor(t, func() bool { return r.Stats().Calls == 1 })
@@ -310,22 +311,57 @@ func TestStatsAndCallsOverHTTP(t *testing.T) {
 	}
 }
 
-// TestStampsAreOfTheFirstByte sends a request in two halves and looks which one was stamped.
+// counting is a listener whose connections count the bytes that are read.
+type counting struct {
+	net.Listener
+	read *atomic.Int64
+}
+
+func (l counting) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return countingConn{c.(*tellingConn), l.read}, nil
+}
+
+type countingConn struct {
+	*tellingConn
+	count *atomic.Int64
+}
+
+func (c countingConn) ReadStamped(p []byte) (int, time.Time, error) {
+	n, at, err := c.tellingConn.ReadStamped(p)
+	c.count.Add(int64(n))
+	return n, at, err
+}
+
+// TestStampsAreOfTheFirstByte sends each request in two halves and checks which one was stamped. The second half is sent when the first one was read: bytes that are
+// read together have the stamp of the last one.
 func TestStampsAreOfTheFirstByte(t *testing.T) {
 	t.Parallel()
-	r := setup(t, Config{})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
+	ln, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, read := New(Config{}), &atomic.Int64{}
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(t.Context(), counting{ln, read}) }()
+	t.Cleanup(func() { <-served })
+	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	answers := bufio.NewReader(conn)
-	for i := range 3 { // on one connection: a stamp must not be that of the request before
+	answers, sent := bufio.NewReader(conn), 0
+	for i := range 3 { // on one connection: a stamp must not be that of the previous request
 		before := time.Now()
-		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k%d\r\nContent-Length: 2\r\n", i)
+		first, _ := fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nIdempotency-Key: k%d\r\nContent-Length: 2\r\n", i)
+		sent += first
+		waitFor(t, func() bool { return read.Load() == int64(sent) })
 		between := time.Now()
-		<-time.After(300 * time.Millisecond) // by then a busy machine has read the first half too: what is read together has the last stamp
-		io.WriteString(conn, "\r\n{}")
+		second, _ := io.WriteString(conn, "\r\n{}")
+		sent += second
 		resp, err := http.ReadResponse(answers, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -333,8 +369,8 @@ func TestStampsAreOfTheFirstByte(t *testing.T) {
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		at := time.UnixMicro(r.Calls()[i].At)
-		if at.Before(before.Truncate(time.Microsecond)) || at.After(between.Add(150*time.Millisecond)) {
-			t.Errorf("call %d: written from %v to %v, stamped %v", i, before, between, at)
+		if at.Before(before.Truncate(time.Microsecond)) || at.After(between) {
+			t.Errorf("call %d: the first half was written and read between %v and %v, stamped %v", i, before, between, at)
 		}
 	}
 }
