@@ -47,7 +47,8 @@ func SentinelOf(t testing.TB, replicas int, args ...string) *RedisSentinel {
 func sentinelParams(t testing.TB, port string) launchParams {
 	dir := t.TempDir()
 	conf := dir + "/sentinel.conf"
-	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]s 2\nsentinel down-after-milliseconds %[1]s 1500\n"+
+	// Sentinels ask a server every second. On a busy machine a living one may be silent for another one.
+	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]s 2\nsentinel down-after-milliseconds %[1]s 2500\n"+
 		"sentinel failover-timeout %[1]s 3000\n", SentinelMaster, port)
 	write(t, conf, text)
 	return launchParams{dir: dir, conf: conf, args: []string{"--sentinel"}}
