@@ -1,8 +1,8 @@
--- failed.lua: an access token could not be fetched. Nobody asks again before a back-off is over, which doubles with each failure. Composed after NowLua.
+-- failed.lua: an access token could not be fetched. It is not asked for again before a back-off is over, which doubles with each failure. Composed after NowLua.
 -- KEYS 1 access of these credentials  2 access
--- ARGV 1 now (µs, 0 = Redis's)  2 who tried  3 first and  4 longest back-off (µs; 0: none, it was the machine of the caller alone)
---      5 how long the other end asked to be left alone (µs)  6 by which part of itself the back-off is shorter  7 why
--- returns how long nobody asks (µs); -1 where another one has been asked to fetch it since
+-- ARGV 1 now (µs, 0 = Redis's)  2 who tried  3 first and  4 longest back-off (µs; 0: none, the fault was the caller's machine)
+--      5 how long the other end asked to be left alone (µs)  6 by which part of itself the back-off is shortened  7 why
+-- returns how long it is not asked for (µs); -1 if another process was asked to fetch it since
 -- Hash of KEYS[2]: why  from (µs since when there is no token)  again (µs when it is tried again)
 local call = redis.call
 call('HDEL', KEYS[1], '')

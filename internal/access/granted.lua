@@ -1,7 +1,7 @@
 -- granted.lua: an access token was fetched. Composed after NowLua.
 -- KEYS 1 access of these credentials  2 access
--- ARGV 1 now (µs, 0 = Redis's)  2 who fetched it  3 the token  4 how long it lives and  5 in how long the next one is to be fetched, since it was asked for (µs)
--- returns its number, 0 where another one has been asked to fetch it since
+-- ARGV 1 now (µs, 0 = Redis's)  2 who fetched it  3 the token  4 how long it lives and  5 in how long the next one must be fetched, since it was asked for (µs)
+-- returns its number, or 0 if another process was asked to fetch it since
 local call = redis.call
 call('HDEL', KEYS[1], '')
 local now = now_us(ARGV[1])

@@ -1,5 +1,5 @@
--- refused.lua: the gateway answered 401 to an access token. It is dropped, but for one that was fetched just now in place of another that was refused: then it is
--- not the token. Composed after NowLua.
+-- refused.lua: the gateway answered 401 to an access token. The token is dropped, unless it was fetched just now to replace another that was refused: then the fault is
+-- not the token's. Composed after NowLua.
 -- KEYS 1 access of these credentials
 -- ARGV 1 now (µs, 0 = Redis's)  2 the token's number  3 for how long such a token counts as fetched just now (µs)
 -- returns 1: another token goes, this one was dropped now or before; 0: it stays

@@ -1,17 +1,17 @@
--- take.lua: which access token is there, and who asks for the next one? Composed after NowLua.
+-- take.lua returns the present access token, and decides which process fetches the next one. Composed after NowLua.
 -- KEYS 1 access of these credentials
 -- ARGV 1 now (µs, 0 = Redis's)  2 who asks  3 how long it may take to fetch one (µs)
--- returns {state, token ('' = none that lives), its number, how long it lives (µs), in how long the next one is to be fetched (µs), how long to wait (µs)}. States:
+-- returns {state, token ('' = none that lives), its number, how long it lives (µs), in how long the next one must be fetched (µs), how long to wait (µs)}. States:
 --      good   the token lives, and it is too early for another one
---      fetch  the caller is to fetch one, and nobody else does for as long as that may take
---      busy   another one fetches, for as long as that may take
---      later  it could not be fetched: nobody asks again before
--- Hash: token (sealed, where payloads are)  number (µs when it was granted)  ends, renew (µs)  replaced (1: the one before it was refused)
+--      fetch  the caller must fetch one, and no other process does for as long as that may take
+--      busy   another process fetches one, for as long as that may take
+--      later  it could not be fetched: it is not asked for again before
+-- Hash: token (sealed, if payloads are)  number (µs when it was granted)  ends, renew (µs)  replaced (1: the one before it was refused)
 --      dropped (1: the gateway refused the last one)  owner (who fetches)  asked (µs since when)  until (µs until when)
---      fails (in a row)  again (µs before which nobody asks)  failed (µs since when)
--- What began later than now is from before Redis's clock was set back: it does not count.
+--      fails (in a row)  again (µs before which it is not asked for)  failed (µs since when)
+-- A time that lies in the future is from before Redis's clock was set back: it does not count.
 local call = redis.call
-call('HDEL', KEYS[1], '') -- Redis lets a script go on that has begun to write, also when its memory is full
+call('HDEL', KEYS[1], '') -- Redis lets a script that has begun to write continue, even if its memory is full
 local now = now_us(ARGV[1])
 local got = call('HMGET', KEYS[1], 'token', 'number', 'ends', 'renew', 'owner', 'until', 'again', 'asked', 'failed')
 local ends, renew = tonumber(got[3] or '') or 0, tonumber(got[4] or '') or 0

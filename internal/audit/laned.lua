@@ -1,5 +1,5 @@
--- laned.lua: which lanes in a stretch of a set do not stand where a lane with jobs is to: in throttled and in no ready set, or in the ready sets of all its flows with jobs.
--- Reads only.
+-- laned.lua reads which lanes in a stretch of a set are not where a lane with jobs belongs: in throttled and in no ready set, or in the ready sets of all its flows with jobs.
+-- It writes nothing.
 -- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the ready sets
 -- ARGV 1 place of the first lane in that set  2 place of the last
 -- returns {how many lanes it looked at, lane, what is wrong, lane, what is wrong, …}
@@ -8,7 +8,7 @@ local flow_here = string.match(set, '}:ready:(.*)$')
 local on = redis.call('HGET', KEYS[1], 'on') or ''
 local all = redis.call('ZRANGE', set, ARGV[1], ARGV[2])
 
--- wrong returns what is wrong with a lane; nil if nothing is.
+-- wrong returns what is wrong with a lane, or nil.
 local function wrong(lane)
   local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. lane) or '\192')
   local work, there = {}, {}

@@ -1,5 +1,5 @@
--- mend.lua: puts a job where its record says, and nowhere else. A queued job that has lost its task gets another one, in a new
--- generation: should the old one turn up after all, it is stale paper.
+-- mend.lua puts a job where its record says, and nowhere else. A queued job that has lost its task gets another one, in a new
+-- generation. If the old task turns up after all, it is stale.
 -- KEYS 1 record  2 due  3 active  4 costs  5 old task  6 new task  7 scheduled  8 retrying  9 open
 --      10 asking  11 retries  12… asynq's own sets: retry, archived, scheduled, completed, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation of the old task  4 old task id  5 new task id  6 new task message
@@ -19,7 +19,7 @@ for i = 11, #ARGV do
 end
 if state and not home and not other[state] then return 'none' end
 
--- unlist takes a job out of the parts of a set that are one batch's, when its record is gone and with it the name of its batch.
+-- unlist removes a job from the parts of a set that belong to one batch, when its record is gone and with it the name of its batch.
 local function unlist(reason)
   for _, batch in ipairs(redis.call('ZRANGE', books_key(record, 'batches'), 0, -1)) do
     redis.call('ZREM', shelf_batch(record, reason, batch), id)
@@ -44,7 +44,7 @@ end
 if shelf_flowed(record) then
   local part, rejected = shelf_flow_set(record, shelf_flow(record)), state == 'parked' and v[8] == 'rejected'
   local stands = redis.call('ZSCORE', part, id)
-  -- Where the count is right, it has this job, or has it not.
+  -- If the count is right, it either has this job, or does not.
   local counted = redis.call('HGET', shelf_key(record, 'counters'), 'flowed') == int(redis.call('ZCARD', shelf_key(record, 'parked:rejected')))
   if rejected and not stands and not redis.call('ZSCORE', shelf_key(record, 'parked:rejected:unfit'), id) then
     shelf_put(record, v[8], v[9], score or int(now))

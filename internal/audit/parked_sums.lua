@@ -1,7 +1,7 @@
--- parked_sums.lua: what the books of what is parked say of some jobs. Reads only.
+-- parked_sums.lua reads what the books of parked jobs should say about some jobs.
 -- KEYS their records
 -- ARGV 1 the reason for which they are parked
--- returns how long their payloads are together, then of each that has it, its money (batch.lua); what is no record is left out
+-- returns the sum of the lengths of their payloads, then for each that has it, its money (batch.lua); damaged records are left out
 local bytes, answer = 0, {'0'}
 for _, record in ipairs(KEYS) do
   local v = redis.pcall('HMGET', record, '@state', '@reason', '@money')

@@ -1,5 +1,5 @@
--- rebook.lua: writes the books of a batch, or of what is parked, anew, unless they have changed since they were read.
--- KEYS 1 the books  2 what they expire with: the batch's ids, or themselves
+-- rebook.lua rewrites the books of a batch, or of parked jobs, unless they have changed since they were read.
+-- KEYS 1 the books  2 the key that they expire with: the batch's ids, or themselves
 -- ARGV 1 how many fields were read  2 "1": the books have no others, then each with its value, then the new fields of places (and live), each with its value
 -- returns 1 written  0 they have changed: nothing was written
 local read = tonumber(ARGV[1])

@@ -1,4 +1,4 @@
--- records.lua: whether jobs stand where their records say, and nowhere else. Reads only.
+-- records.lua reads whether jobs are where their records say, and nowhere else.
 -- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 open  6 retries  7 replays  8 due  9 asking, then parked:<reason> of every reason, then the lines of classes
 -- ARGV 1 prefix of records  2 prefix of tasks  3 "1": look for tasks in the queue's lines too, in time that grows with their length
 --      4 number of reasons, then the reasons in the order of their keys, then ids
@@ -18,12 +18,12 @@ add_set(KEYS[5], 'open')
 add_set(KEYS[9], 'asking')
 for i = 1, reasons do add_set(KEYS[9 + i], 'parked:' .. ARGV[4 + i]) end
 
--- flowed says that parked jobs stand in the parts of their flows (shelf.lua), and whole that all do.
+-- flowed means that parked jobs are in the parts of their flows (shelf.lua), and whole that all of them are.
 local prefix = string.match(ARGV[1], '^.*}:')
 local flowed = redis.call('HGET', prefix .. 'counters', 'flowed')
 local whole = flowed and tonumber(flowed) == redis.call('ZCARD', prefix .. 'parked:rejected')
 
--- turn_of returns what is wrong with the turn of a job among those that wait for room; nil if nothing is.
+-- turn_of returns what is wrong with the turn of a job among those that wait for room, or nil.
 local function turn_of(id, rejected)
   local class, route, lane = flow_of(ARGV[1] .. id)
   local stands = redis.call('ZSCORE', prefix .. 'parked:rejected:f:' .. class .. ':' .. route .. ':' .. lane, id)
@@ -31,7 +31,7 @@ local function turn_of(id, rejected)
   if stands and not rejected then return 'there_too' end
 end
 
--- called says that a lane stands where it is called from, for a task in one of its lists.
+-- called reports whether a lane is where it is called from, for a task in one of its lists.
 local looked_at = ' ' .. (redis.call('HGET', prefix .. 'lanes', 'on') or '') .. ' '
 local function called(line)
   local class, route, name, lane = string.match(line, '}:flow:([^:]*):([^:]*):(%l+):(.*)$')

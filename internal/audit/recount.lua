@@ -1,13 +1,13 @@
--- recount.lua: holds what is said of how many tasks and lanes there are (lanes.lua of internal/bucket: tasks, n<flow>, busy) against the lines, and may write it anew. Where more lanes
--- have tasks than one script can count, a few at a time are counted: that says something if nothing has changed meanwhile.
--- KEYS 1 lanes, where lanes.lua lists all keys  2 throttled  3 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV 1 all: counts all lanes, or none if there are more than ARGV[2]. ARGV[3] = 1: writes what is so
---        part: counts the lanes of the set ARGV[2] from the place ARGV[3] on to the place ARGV[4]
---        level: takes ARGV[4…], what and how many in turn, for what is so, unless something has changed since ARGV[3]; what is not named is none. ARGV[2] = 1: writes it
--- returns all, level: {what, said, is, …} of all that differs, or alone: all 'many' if there are more lanes, level 'changed'
---         part: {what can't be the same after a change, how many lanes it looked at, what, how many, …}
+-- recount.lua checks the numbers of tasks and lanes (lanes.lua of internal/bucket: tasks, n<flow>, busy) against the lines, and may correct them. If more lanes
+-- have tasks than one script can count, they are counted a few at a time: that is valid if nothing has changed meanwhile.
+-- KEYS 1 lanes, where lanes.lua lists all keys  2 throttled  3 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV 1 all: counts all lanes, or none if there are more than ARGV[2]. ARGV[3] = 1: corrects the numbers
+--        part: counts the lanes of the set ARGV[2] from the place ARGV[3] to the place ARGV[4]
+--        level: takes ARGV[4…], names and numbers in turn, for true, unless something has changed since ARGV[3]; what is not named is 0. ARGV[2] = 1: corrects the numbers
+-- returns all, level: {name, number in the hash, true number, …} for each that differs; or only: all 'many' if there are more lanes, level 'changed'
+--         part: {a text that is different after a change, how many lanes it looked at, name, number, …}
 local prefix, on = string.match(KEYS[1], '^.*}:'), redis.call('HGET', KEYS[1], 'on') or ''
-local sets, names, is, flows = {[KEYS[2]] = ''}, {KEYS[2]}, {tasks = 0, busy = 0}, {} -- flows: of each lane, those that it may have
+local sets, names, is, flows = {[KEYS[2]] = ''}, {KEYS[2]}, {tasks = 0, busy = 0}, {} -- flows: for each lane, those that it may have
 for flow in string.gmatch(on, '%S+') do
   local set = prefix .. 'ready:' .. flow
   if not sets[set] then sets[set], names[#names + 1] = flow, set end
@@ -41,7 +41,7 @@ local function add(lane, flow)
   is[name], is.tasks = (is[name] or 0) + n, is.tasks + n
 end
 
--- differences returns how is differs from what is said, and may write it.
+-- differences returns where the hash differs from is, and may correct it.
 local function differences(write)
   local all, out = said(), {}
   for name in pairs(all) do is[name] = is[name] or 0 end
@@ -54,7 +54,7 @@ local function differences(write)
   return out
 end
 
--- mark can't be the same if a task or a lane has come or gone, or has gone from one set to another: the first lane leaves throttled first.
+-- mark changes if a task or a lane has come or gone, or a lane has moved from one set to another: the first lane leaves throttled first.
 local function mark()
   local _, text = said()
   for _, set in ipairs(names) do text[#text + 1] = redis.call('ZCARD', set) end
@@ -86,7 +86,7 @@ for _, lane in ipairs(here and all or {}) do
   look(lane, here)
   local first = true
   for flow in pairs(flows[lane]) do
-    if here == '' or flow == here then add(lane, flow) end -- else it is counted where it stands
+    if here == '' or flow == here then add(lane, flow) end -- otherwise it is counted in its other set
     if here ~= '' and flow < here and redis.call('ZSCORE', prefix .. 'ready:' .. flow, lane) then first = false end
   end
   if first then is.busy = is.busy + 1 end

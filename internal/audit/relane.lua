@@ -1,5 +1,5 @@
--- relane.lua: puts a lane where it is to stand, by what is in its lists: into throttled, until now, if it has tasks, so that the next pick looks at it.
--- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 one that nobody writes: half of the script could run while a cluster's slot moves
+-- relane.lua puts a lane where it belongs, by what is in its lists: if it has tasks, into throttled until now, so that the next pick looks at it.
+-- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 now (µs, 0 = Redis's)  2 lane  3 a flow that it may have besides those of its record, CLASS:ROUTE ('' = none)
 -- returns 1 if it has tasks
 local prefix, lane = string.match(KEYS[1], '^.*}:'), ARGV[2]
@@ -10,7 +10,7 @@ local read, v = pcall(cmsgpack.unpack, packed or '\192')
 if not packed then
   v = {0, '', {}}
 elseif not read or type(v) ~= 'table' or type(v[3]) ~= 'table' then
-  v = {0, '', {{0, now + 2000000, 2 ^ 50}}} -- something else has written to it: as lanes.lua has it, the lane has used up what it may have
+  v = {0, '', {{0, now + 2000000, 2 ^ 50}}} -- something else has overwritten it: as in lanes.lua, the lane counts as having used up its limits
 end
 if #v % 3 == 1 then last = table.remove(v) end
 local function look(at)

@@ -1,4 +1,4 @@
--- reshelve.lua: puts jobs into the sets of one batch's parked jobs, and out of them, as their records say.
+-- reshelve.lua adds jobs to the sets of one batch's parked jobs, and removes them, as their records say.
 -- KEYS the records
 -- ARGV 1 batch  2 how many reasons there are, then the reasons, then the ids in the order of KEYS
 local batch, reasons = ARGV[1], tonumber(ARGV[2])

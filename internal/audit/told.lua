@@ -1,11 +1,11 @@
--- told.lua: what the outcome feed said last of some jobs, against their records. Reads only. The feed is that of told.lua of internal/record. Composed after NowLua.
+-- told.lua compares what the outcome feed last said about some jobs with their records. It writes nothing. The feed is that of told.lua of internal/record. Composed after NowLua.
 -- KEYS 1 outcomes  2 feed  ARGV 1 how many entries, the latest  2 prefix of records
--- returns {'' or the number of the latest outcome in the stream, that of the feed, for each job of which they differ: id, what the feed says, what its record says, …}
+-- returns {'' or the number of the latest outcome in the stream, that of the feed, for each job for which they differ: id, what the feed says, what its record says, …}
 local entries = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', ARGV[1])
 local latest, seen = '', {}
 local out = {'', redis.call('HGET', KEYS[2], 'number') or ''}
 
--- judged compares an outcome with the job's record. That of another life of the id is not looked at, nor a job that goes on after it was parked.
+-- judged compares an outcome with the job's record. It skips outcomes of another life of the id, and jobs that continued after they were parked.
 local function judged(id, said, accepted)
   local v = redis.call('HMGET', ARGV[2] .. id, '@state', '@reason', '@accepted_at')
   local is = v[1]

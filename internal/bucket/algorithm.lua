@@ -1,22 +1,22 @@
--- algorithm.lua: what the algorithms of admission share. A fragment: it needs NowLua before it, one algorithm behind it.
+-- algorithm.lua: what the algorithms of admission share. A fragment: it needs NowLua before it and one algorithm behind it.
 --
--- Hash: a algorithm  t its clock at the last change (µs)  o what that clock is ahead of Redis's (absent: 0)
+-- Hash: a algorithm  t its clock at the last change (µs)  o how far that clock is ahead of Redis's (absent: 0)
 --       v version of the limits that the numbers belong to  k how many limits, and the algorithm's own fields
--- A key that isn't there means that nothing is in use. Every number is a whole one below 2^52, where Lua is exact.
+-- A missing key means that nothing is in use. Every number is a whole one below 2^52, where Lua is exact.
 --
 -- b, next = bucket_load(key, now, argv, at)   reads argv[at]: the version, which ends in the numbers of each limit: "name 1/2/ 3/4/ "
--- bucket_take(b, cost)  true if every limit had room: in memory, nothing is written before bucket_save
+-- bucket_take(b, cost)  true if every limit had room; in memory only, until bucket_save
 -- bucket_retry(b, cost) µs until there is room, 0 now, -1 never       bucket_reset(b) µs until nothing is in use
 -- bucket_remaining(b)   whole tokens left, one number for each limit  bucket_save(b)  one write, only if changed
 --
--- b holds for each limit: u units in use, c units of one token, cap units at most. What another algorithm left behind
--- is dropped, and every limit counts as used up at the moment of its last change: so no stretch of time has more than
+-- b holds for each limit: u units in use, c units of one token, cap units at most. What another algorithm has stored
+-- is dropped, and every limit counts as used up at the moment of its last change. So no stretch of time has more than
 -- the old algorithm or the new one allows.
 
 local BUCKET_STEP_BACK = 2000000 -- a clock that went back by no more than this stands still until it has caught up
-local BUCKET_SLACK_MS = 2001 -- a key is kept so much longer than it matters
+local BUCKET_SLACK_MS = 2001 -- a key is kept this much longer than it matters
 
--- bucket_tick moves b's clock, which never goes back: when Redis's clock was set back for good, it goes on from where
+-- bucket_tick moves b's clock, which never goes back. When Redis's clock was set back for good, b's clock goes on from where
 -- it was, and that is written even if nothing is taken.
 local function bucket_tick(b, now)
   b.now = now + b.offset
@@ -24,11 +24,11 @@ local function bucket_tick(b, now)
     b.offset, b.changed, b.moved = b.last - now, true, true
     b.now = b.last
   end
-  b.lag = math.max(b.last - b.now, 0) -- how long it still stands still
+  b.lag = math.max(b.last - b.now, 0) -- how long it will stand still
   b.now = math.max(b.now, b.last)
 end
 
--- bucket_read returns the head of the hash, then the fields extra, then names .. i of so many limits.
+-- bucket_read returns the head of the hash, then the fields extra, then names .. i for this many limits.
 local function bucket_read(key, extra, names, count)
   local fields = {'a', 't', 'o', 'v', 'k'}
   for _, name in ipairs(extra) do fields[#fields + 1] = name end
@@ -39,8 +39,8 @@ local function bucket_read(key, extra, names, count)
 end
 
 -- bucket_open begins a bucket. b.extra and b.rows hold what was stored: rows has one row for each limit of the stored
--- version, and none when there is nothing or another algorithm's.
--- b.numbers has the numbers of all limits one after the other.
+-- version. It is empty if nothing was stored, or another algorithm's fields.
+-- b.numbers has the numbers of all limits in order.
 local function bucket_open(p, key, now, version)
   local numbers = {}
   for number in string.gmatch(version, '%d+') do numbers[#numbers + 1] = number + 0 end
@@ -76,7 +76,7 @@ local function bucket_add(b, cost)
   for i = 1, b.count do b.u[i] = b.u[i] + cost * b.c[i] end
 end
 
--- bucket_longest returns the longest of the waits that wait(i) gives for each limit, or -1 if one of them is endless.
+-- bucket_longest returns the longest of the waits that wait(i) returns for each limit, or -1 if one of them is endless.
 local function bucket_longest(b, wait)
   local most = 0
   for i = 1, b.count do
@@ -88,7 +88,7 @@ local function bucket_longest(b, wait)
   return most
 end
 
--- bucket_until asks short(i, over) how long it takes until limit i has lost over units, for the limits without room.
+-- bucket_until returns the longest wait of the limits without room; short(i, over) returns how long limit i takes to lose over units.
 local function bucket_until(b, cost, short)
   return bucket_longest(b, function(i)
     local need = cost * b.c[i]
@@ -110,7 +110,7 @@ local function bucket_append(set, name, value)
   set[#set + 1] = value
 end
 
--- bucket_write writes the head and set, the algorithm's own fields and values. The key goes some time after reset (µs); without one it stays.
+-- bucket_write writes the head and set, which has the algorithm's own fields and values. The key expires some time after reset (µs), or never without one.
 local function bucket_write(b, set, reset)
   if b.wipe then redis.call('DEL', b.key) end
   bucket_append(set, 't', int(b.now))

@@ -1,3 +1,3 @@
--- alone.lua: a fragment of reserve.lua for a gateway whose own limits are all that a call takes permits of.
+-- alone.lua: a fragment of reserve.lua for a gateway in which a call takes permits of the gateway's own limits only.
 
 local function lost_beside() end

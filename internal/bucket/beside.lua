@@ -1,9 +1,9 @@
--- beside.lua: a fragment of reserve.lua for a gateway with lanes, behind lanes.lua: what pick.lua is given, and what a loss means for routes and lanes.
+-- beside.lua: a fragment of reserve.lua for a gateway with lanes, behind lanes.lua. It reads what pick.lua is given, and does what a loss means for routes and lanes.
 
--- The last key is one that nobody writes: while a cluster's slot moves, no node runs the script, as it would take a record that it lacks for that of no job.
--- The last argument says, as JSON: reach (no slot is farther off, µs)  lane (windows as permits.limits takes them)  routes (those of each, as JSON)  classes (of each, the highest first: its
--- name, '' for the usual one, and the units within which it is served once at least, 0 = no floor)  usual (its name)  weight (of a lane)  own (how a lane's own limits are
--- worked out, as permits.own takes it, as JSON)  take (the record of the job that is in hand already, for which a slot is wanted)
+-- The last key is one that is never written: with it, a cluster refuses the script while the slot moves. Otherwise a record that has moved would look like a missing one.
+-- The last argument is JSON: reach (the greatest distance of a slot, µs)  lane (windows as permits.limits takes them)  routes (those of each, as JSON)  classes (of each, the highest first: its
+-- name, '' for the usual one, and the units within which it is served at least once, 0 = no floor)  usual (its name)  weight (of a lane)  own (how a lane's own limits are
+-- computed, as permits.own takes it, as JSON)  take (the record of the job that was pulled already, for which a slot is wanted)
 table.remove(KEYS)
 local beside = cjson.decode(table.remove(ARGV))
 
@@ -11,11 +11,11 @@ local beside = cjson.decode(table.remove(ARGV))
 local function beside_longest()
   local longest = permits.limits(beside.lane).longest
   for _, windows in pairs(beside.routes) do longest = math.max(longest, permits.limits(cjson.decode(windows)).longest) end
-  return L.overridden and math.max(longest, PERMITS_WAITED) or longest -- lanes with limits of their own are charged as long as this
+  return L.overridden and math.max(longest, PERMITS_WAITED) or longest -- lanes with limits of their own are charged for up to this time
 end
 
--- lost_beside charges every window of a route or a lane with what may be missing until the mark, when it is looked at; and what is known since then counts
--- at the mark, as reports of its lateness may be among what is lost.
+-- lost_beside charges every window of a route or a lane, when it is looked at, with what may be missing until the mark. What is known since then counts
+-- at the mark, because reports of its lateness may be among what is lost.
 local function lost_beside(mark, missing, since)
   lanes.open(KEYS[1], beside.weight)
   local known = lanes.state('lm') + beside_longest() > mark + L.moved

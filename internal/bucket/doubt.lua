@@ -1,6 +1,6 @@
--- doubt.lua: how much it takes until trouble is taken for the gateway's. A fragment: local functions only.
+-- doubt.lua: how much it takes until trouble counts as the gateway's. A fragment: local functions only.
 -- Field of the hold, for each kind of trouble: level:KIND "level until". It rises when a hold turned out to be for trouble of single jobs, up to
--- LEVEL_MOST, and is forgotten after LEVEL_MEMORY (µs). At each level it takes LEVEL_STEP times as many jobs in a row as at the one below.
+-- LEVEL_MOST, and is forgotten after LEVEL_MEMORY (µs). Each level takes LEVEL_STEP times as many jobs in a row as the one below.
 local LEVEL_STEP, LEVEL_MOST, LEVEL_MEMORY = 4, 3, 600000000
 
 local function level_of(text, now)

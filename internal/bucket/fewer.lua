@@ -1,11 +1,11 @@
--- fewer.lua: the gateway takes fewer calls at once than are under way: their number is halved. Composed after NowLua.
+-- fewer.lua: the gateway takes fewer calls at once than are in flight, so their number is halved. Composed after NowLua.
 -- KEYS 1 hold  2 flight  3 active
 -- ARGV 1 now (µs, 0 = Redis's)  2 channel  3 gateway
--- Returns the cap from now on; 0 if one call at once was too many already, so that only a hold can help.
--- Fields of the hold: few (the cap)  fewat (since when, µs)  fewfrom (calls under way then).
--- News within SETTLE of the last halving is of calls that had left before it, and changes nothing. reserve.lua lets the cap
--- recover: one more call each second (additive increase, multiplicative decrease), until there are as many as had been too many.
-redis.call('HDEL', KEYS[1], '') -- a full Redis lets a script go on that has begun to write, and this news must be written down
+-- Returns the new cap, or 0 if one call at once was too many already: then only a hold can help.
+-- Fields of the hold: few (the cap)  fewat (since when, µs)  fewfrom (calls in flight then).
+-- News within SETTLE of the last halving comes from calls that had left before it, and changes nothing. reserve.lua lets the cap
+-- recover by one call each second (additive increase, multiplicative decrease), until as many are allowed as had been too many.
+redis.call('HDEL', KEYS[1], '') -- a full Redis lets a script that has begun to write continue, and this must be written down
 local SETTLE, SECOND = 1000000, 1000000
 local now = now_us(ARGV[1])
 local v = redis.call('HMGET', KEYS[1], 'few', 'fewat', 'fewfrom')

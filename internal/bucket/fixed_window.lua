@@ -1,6 +1,6 @@
 -- fixed_window.lua: a counter for the present window of each of K limits, all in one hash. A fragment behind
--- algorithm.lua. Windows begin at whole multiples of their length since 1970; after Redis's clock was set back by more
--- than 2 s they keep their old beginnings until the key has expired.
+-- algorithm.lua. Windows begin at whole multiples of their length since 1970. If Redis's clock was set back by more
+-- than 2 s, they keep their old beginnings until the key has expired.
 -- A limit is two whole numbers, cap/w: cap tokens, and w, the window's length in µs.
 -- Own fields of the hash: w<i> length   n<i> tokens taken in the window that holds t
 

@@ -1,14 +1,14 @@
--- granted.lua: the end of reserve.lua: what was granted is written down.
+-- granted.lua: the end of reserve.lua. It writes down what was granted.
 
--- digits is int for numbers that come again and again: slots stand in every window's list and in the answer.
+-- digits is int for numbers that occur often: slots are in every window's list and in the reply.
 local texts = {}
 local function digits(x)
   texts[x] = texts[x] or int(x)
   return texts[x]
 end
 
--- append puts pairs of an exact list where they belong: behind those that count no later. What counts late so keeps none waiting that counts
--- earlier. Returns whether it has made the list anew.
+-- append adds pairs to an exact list, each behind those that count no later. So a call that counts late delays none that counts
+-- earlier. It reports whether it has rewritten the whole list.
 local function append(list, p)
   local first, reach = tonumber(p[1]), 2
   local v

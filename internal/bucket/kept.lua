@@ -1,8 +1,8 @@
--- kept.lua: a fragment behind pool.lua; the windows that are out of force. Each has a list as any other, which stays and goes on, so that the window, or
--- a shorter one, that comes back counts what was called before and in between. What is granted meanwhile is put in by the cell (see tally in
--- reserve.lua), in parts of the window; what is over goes, and the list with its last pair.
+-- kept.lua: a fragment behind pool.lua, for the windows that are out of force. Each still has a list, to which calls are added. So a window that comes back,
+-- or a shorter one in its place, counts what was called before and in between. Calls are added by the cell (see tally in
+-- reserve.lua), in parts of the window. Pairs that are over are removed, and the list goes with its last pair.
 
-local KEPT_PARTS, KEPT_CHUNK, KEPT_MOST = 256, 32, 4 -- the last one as in plan.go
+local KEPT_PARTS, KEPT_CHUNK, KEPT_MOST = 256, 32, 4 -- KEPT_MOST as in plan.go
 
 local function kept_windows(text)
   local windows = {}
@@ -10,7 +10,7 @@ local function kept_windows(text)
   return windows
 end
 
--- kept_for returns how long a pair counts in the window at most: whatever the jitter, a window that comes back asks for no more.
+-- kept_for returns how long a pair counts in the window at most: a window that comes back needs it for no longer, whatever its jitter is.
 local function kept_for(window) return math.ceil(window * 1.01) + 10000000 end
 
 local function kept_width(window) return math.ceil(window / KEPT_PARTS) end

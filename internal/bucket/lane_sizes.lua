@@ -1,7 +1,7 @@
--- lane_sizes.lua: how many jobs some lanes have in the queue. Reads only.
+-- lane_sizes.lua reads how many jobs some lanes have in the queue.
 -- KEYS 1 lanes, where lanes.lua lists all keys  2 throttled, or a set of lanes that may be called
--- ARGV 1 cursor, as ZSCAN has it ('' = the lanes that are named)  2 about how many lanes, then names of lanes
--- Returns {cursor ('0' = these were the last of the set), lane, jobs, throttled until (µs, 0 = it is not), of lanes that are named a task that is next, and its flow, lane, …}
+-- ARGV 1 cursor of ZSCAN ('' = the lanes that are named)  2 about how many lanes, then names of lanes
+-- Returns {cursor ('0' = these were the last of the set), lane, jobs, throttled until (µs, 0 = it is not), for named lanes also their next task and its flow, lane, …}
 local prefix = string.match(KEYS[1], '^.*}:')
 local moved = tonumber(redis.call('HGET', KEYS[1], 'moved')) or 0
 local LINES = {[1] = 'due', [2] = 'pending', [4] = 'retries', [8] = 'replays'}
@@ -16,7 +16,7 @@ local out = {cursor}
 for i = 1, #names, step do
   local jobs, x, head, flow = 0, 0, '', ''
   local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. names[i]) or '\192')
-  if not read or type(v) ~= 'table' then v = {0} end -- something else has written to it
+  if not read or type(v) ~= 'table' then v = {0} end -- something else has overwritten it
   for f = 4, #v - 2, 3 do
     for bits, line in pairs(LINES) do
       if bit.band(v[f + 2], bits) > 0 then

@@ -1,32 +1,32 @@
--- lanes.lua: a fragment behind permits.lua; the lanes of a gateway. A flow is what a lane has of one class on one route: four lines, as the queue of a gateway
--- without lanes has them. Flows are named CLASS:ROUTE, either empty for the usual one.
+-- lanes.lua: a fragment behind permits.lua, for the lanes of a gateway. A flow is the jobs of one lane, of one class and on one route. It has four lines, like the queue of a gateway
+-- without lanes. Flows are named CLASS:ROUTE; either part is empty for the usual one.
 --
--- Keys, whose names begin as the pace's; all times in µs:
---      lanes            hash  what is known of all: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it is to be served)
---                             O<flow> (what the tags of a set lie behind the class's)  B<route> (it has no permit before)  on (flows whose sets may have members)
+-- Keys, whose names have the same prefix as the pace; all times in µs:
+--      lanes            hash  what is known of all lanes: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it must be served)
+--                             O<flow> (how far the tags of a set lie behind those of the class)  B<route> (it has no permit before)  on (flows whose sets may have members)
 --                             tasks (in the lanes' lines)  n<flow> (those of a flow)  busy (lanes with tasks)  H<route> (until when its hold may say something, see scopes.lua)
---                             lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last)
+--                             lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last bound)
 --                             moved (by how much Redis's clock was set back in all)  oe ov (since when, and how often, something was set live for lanes or routes)
 --      ready:FLOW       zset  lanes that may be called: their tags, less O
 --      throttled        zset  lanes with tasks that may not be called before a moment
 --      flow:FLOW:LINE:LANE  list  tasks, the next one at the right end; the lines are those of redisdb.Keys.Lines
---      lane:LANE        text  packed: {throttled until, for jobs of which class that cost more ('' = for all), logs, flow, tag, lines with tasks, flow, …}, and behind
---                             the flows until when the lane's hold may say something, if there was one lately (scopes.lua)
+--      lane:LANE        text  packed: {throttled until, "=CLASS" if only for dearer jobs of that class ('' = for all), logs, flow, tag, lines with tasks, flow, …}, and after
+--                             the flows, if the lane was held lately, until when the hold may say something (scopes.lua)
 --      route:ROUTE      text  packed: logs
---      overrides        hash  lane:LANE, route:ROUTE → what was set for it live: limits|weight|paused|calls under way, each empty where nothing was (limits as permits.own reads them)
--- A lane with tasks is either in throttled or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
+--      overrides        hash  lane:LANE, route:ROUTE → what was set for it live: limits|weight|paused|calls in flight, each empty if it was not set (limits as permits.own reads them)
+-- A lane with tasks is either in throttled, or in the sets of all its flows with tasks. Edges and moments in these keys go on when Redis's clock is set back.
 
-local LANES_KEPT = 60000000 -- a lane's record outlives its use by so much: it would be new again without its tags
-local LANES_NEW = 1 / 1024 -- a lane that comes from nothing goes before others of equal tags
+local LANES_KEPT = 60000000 -- a lane's record outlives its use by this: without its tags the lane would count as new
+local LANES_NEW = 1 / 1024 -- a new lane goes before others of equal tags
 local LANES_BACK = 2000000 -- a clock that went back by no more than this stands still instead, as in reserve.lua
-local LANES_SAVE = 1000 -- names and records in one command: Lua passes 8,000 at most, and a pick may wake more lanes
+local LANES_SAVE = 1000 -- names and records in one command: Lua passes at most 8,000, and a pick may wake more lanes
 local LANES_LINES = {[1] = 'due', [2] = 'pending', [4] = 'retries', [8] = 'replays'}
-local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- the last: the flow's last call was that of a job called before
+local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- LANES_TURN: the flow's last call was that of a job called before
 
 local lanes = {}
-local L -- lanes.open makes it
+local L -- set by lanes.open
 
--- lanes.state reads a field as a number when it is asked for: there are many where there are many routes, and most are not.
+-- lanes.state returns a field as a number. It converts when asked: with many routes there are many fields, and most are not used.
 function lanes.state(name)
   local v = L.state[name]
   if type(v) == 'string' then
@@ -40,12 +40,12 @@ function lanes.set(name, value)
   if lanes.state(name) ~= value then L.state[name], L.changed[name] = value, true end
 end
 
--- lanes.open reads what is known of all lanes. pace is the key whose name theirs begin as, weight is that of a lane, and limits are those of a lane, if they are known, and
--- own how a process works out those that a lane has of its own (see permits.own), as JSON. none says that nothing was set live.
+-- lanes.open reads what is known of all lanes. pace is the key whose prefix they share, weight is that of a lane, limits are those of a lane, if known, and
+-- own says, as JSON, how a process computes the limits that a lane has of its own (see permits.own). none means that nothing was set live.
 function lanes.open(pace, weight, limits, own, none)
   local prefix = string.match(pace, '^spillway:{[^}]*}:')
   L = {prefix = prefix, weight = weight, limits = limits, own = own, overridden = not none and redis.call('EXISTS', prefix .. 'overrides') == 1, paused = {}, moved = 0, lost = nil,
-    state = {}, changed = {}, on = {}, turned = false, records = {}, dirty = {}, touched = {}, routes = {}, used = {}, classes = {}, names = {}} -- all of it: a table that grows costs
+    state = {}, changed = {}, on = {}, turned = false, records = {}, dirty = {}, touched = {}, routes = {}, used = {}, classes = {}, names = {}} -- all fields at once: a table that grows costs time
   local flat = redis.call('HGETALL', L.prefix .. 'lanes')
   for i = 1, #flat, 2 do L.state[flat[i]] = flat[i + 1] end
   for flow in string.gmatch(L.state.on or '', '%S+') do L.on[flow] = true end
@@ -53,7 +53,7 @@ function lanes.open(pace, weight, limits, own, none)
   L.lost = lanes.state('lu') > 0 and {mark = lanes.state('lm'), units = lanes.state('lu'), since = lanes.state('ls')} or nil
 end
 
--- lanes.count says that so many tasks more stand in the lines of a flow; by may be less than 0.
+-- lanes.count adds to the number of tasks in the lines of a flow; by may be negative.
 function lanes.count(flow, by)
   lanes.set('tasks', lanes.state('tasks') + by)
   lanes.set('n' .. flow, math.max(lanes.state('n' .. flow) + by, 0))
@@ -77,8 +77,8 @@ function lanes.route(flow)
 end
 function lanes.line(flow, line, lane) return L.prefix .. 'flow:' .. flow .. ':' .. LANES_LINES[line] .. ':' .. lane end
 
--- lanes.override returns what was set for a lane or a route: its limits, its weight, whether it is paused, and how many calls of it may be under way; nothing where nothing was.
--- What can't be read may be a pause.
+-- lanes.override returns what was set live for a lane or a route: its limits, its weight, whether it is paused, and how many calls of it may be in flight. A value that
+-- can't be read counts as paused, since it may have been a pause.
 function lanes.override(of)
   local text = L.overridden and redis.call('HGET', L.prefix .. 'overrides', of)
   if not text then return '', nil, false end
@@ -86,7 +86,7 @@ function lanes.override(of)
   return limits or '', tonumber(weight), paused == '1' or not limits, tonumber(most)
 end
 
--- lanes.paused says that a route is not to be called.
+-- lanes.paused reports whether a route is paused.
 function lanes.paused(route)
   if L.paused[route] == nil then
     local _, _, paused = lanes.override('route:' .. route)
@@ -95,8 +95,8 @@ function lanes.paused(route)
   return L.paused[route]
 end
 
--- lanes.may fills in what a lane may have: limits, those for which its logs are kept (those of all lanes hold again when its own are reset), weight, paused, most (calls under way, nil = as all lanes). What was set
--- for a lane says nothing where the file has no lanes any more: there nobody could take it back.
+-- lanes.may fills in what a lane may have: its limits; kept, the limits that its logs are kept for (those of all lanes hold again when its own are reset); its weight; whether it is paused; and most (calls in flight, nil = as for all lanes).
+-- If the file has no lanes any more, what was set for a lane is ignored, because it could not be taken back.
 function lanes.may(lane, r)
   local limits, weight, paused, most = '', nil, false, nil
   if L.own or not L.limits then limits, weight, paused, most = lanes.override('lane:' .. lane) end
@@ -108,7 +108,7 @@ function lanes.may(lane, r)
   end
 end
 
--- lanes.found looks for a lane's tasks where its record does not say what it has. The flows that have tasks, in any lane, are known.
+-- lanes.found looks for a lane's tasks when its record does not say what it has. Which flows have tasks, in any lane, is known.
 function lanes.found(lane, r)
   for name in pairs(L.state) do
     local flow, lines = string.match(name, '^n([^:]*:.*)$'), 0
@@ -118,7 +118,7 @@ function lanes.found(lane, r)
   r.busy, L.dirty[lane] = next(r.work) ~= nil, true
 end
 
--- lanes.anew fills in a record that something else has written to: whatever the lane may have, it has just used it up, as nobody knows.
+-- lanes.anew fills in a record that something else has overwritten. Nobody knows what the lane has used, so it counts as having just used up its limits.
 function lanes.anew(lane, r)
   local bound = lanes.state('bound')
   r.x, r.logs = tonumber(redis.call('ZSCORE', L.prefix .. 'throttled', lane)) or 0, {{0, bound + 2000000, 2 ^ 50}} -- no call is later than this (µs), and no limit allows more units
@@ -157,7 +157,7 @@ function lanes.logs_of(route)
   return L.routes[route]
 end
 
--- lanes.packed is the value of a lane's record.
+-- lanes.packed returns the value of a lane's record.
 function lanes.packed(r)
   local v = {r.x, r.dear, r.logs}
   for flow, tag in pairs(r.tag) do v[#v + 1], v[#v + 2], v[#v + 3] = flow, tag, r.work[flow] or 0 end
@@ -165,7 +165,7 @@ function lanes.packed(r)
   return cmsgpack.pack(v)
 end
 
--- lanes.stay returns for how long logs, or a hold until held, say something, in ms.
+-- lanes.stay returns how long logs, or a hold until held, matter (ms).
 function lanes.stay(logs, longest, now, held)
   local till = math.max(now + LANES_KEPT, held)
   for _, log in ipairs(logs) do
@@ -174,7 +174,7 @@ function lanes.stay(logs, longest, now, held)
   return int(math.ceil((till - now) / 1000))
 end
 
--- lanes.save writes down what has changed; now is on the clock that is never set back, or nil where nobody knows how long records are to stay: they stay as long as before.
+-- lanes.save writes what has changed. now is on the clock that is never set back. It is nil if the caller does not know how long records must stay: then their time to live does not change.
 function lanes.save(now, route_limits)
   local all = {}
   for lane in pairs(L.dirty) do
@@ -188,7 +188,7 @@ function lanes.save(now, route_limits)
     elseif now then
       redis.call('SET', key, packed, 'PX', lanes.stay(r.logs, r.kept.longest, now, r.held))
     else
-      redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
+      redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- a record that is gone has no meaning any more
     end
   end
   for i = 1, #all, LANES_SAVE do redis.call('MSET', unpack(all, i, math.min(i + LANES_SAVE - 1, #all))) end
@@ -197,7 +197,7 @@ function lanes.save(now, route_limits)
     if now then
       redis.call('SET', key, packed, 'PX', lanes.stay(L.routes[route], route_limits[route].longest, now, 0))
     else
-      redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- what is gone says nothing any more
+      redis.call('SET', key, packed, 'KEEPTTL', 'XX') -- a record that is gone has no meaning any more
     end
   end
   if L.turned then
@@ -207,12 +207,12 @@ function lanes.save(now, route_limits)
   end
   local set = {}
   for name in pairs(L.changed) do
-    set[#set + 1], set[#set + 2] = name, L.state[name] -- Redis writes numbers so that nothing of them is lost
+    set[#set + 1], set[#set + 2] = name, L.state[name] -- Redis formats numbers without loss
   end
   if #set > 0 then redis.call('HSET', L.prefix .. 'lanes', unpack(set)) end
 end
 
--- lanes.put has a flow of a lane stand in its set, lanes.drop takes it out.
+-- lanes.put adds a flow of a lane to its set, and lanes.drop removes it.
 function lanes.put(lane, r, flow)
   if not L.on[flow] then L.on[flow], L.turned = true, true end
   redis.call('ZADD', L.prefix .. 'ready:' .. flow, r.tag[flow], lane)
@@ -223,17 +223,17 @@ function lanes.drop(lane, flow)
   L.touched[flow] = true
 end
 
--- lanes.time returns the virtual time of a set in its own tags: that of its class, or the least tag in it, if that is less as its route was shut. Who comes in saves
--- nothing up, and waits behind nobody for whom the set stood still.
+-- lanes.time returns the virtual time of a set in its own tags: that of its class, or the least tag in the set, if that is less because the route was shut. A lane that comes in
+-- has saved nothing up, and does not wait behind lanes whose set stood still.
 function lanes.time(flow)
   local least, v = lanes.state('V' .. lanes.class(flow)) - lanes.state('O' .. flow), redis.call('ZRANGE', L.prefix .. 'ready:' .. flow, 0, 0, 'WITHSCORES')
-  return v[2] and tonumber(v[2]) < least - 2 * LANES_NEW and tonumber(v[2]) or least -- newcomers stand a little before the time
+  return v[2] and tonumber(v[2]) < least - 2 * LANES_NEW and tonumber(v[2]) or least -- newcomers come a little before the time
 end
 
--- lanes.tag returns the tag of a lane's flow as its class sees it.
+-- lanes.tag returns the tag of a lane's flow in its class.
 function lanes.tag(r, flow) return (r.tag[flow] or -math.huge) + lanes.state('O' .. flow) end
 
--- lanes.in_turn sorts flows of a lane: who has waited longest comes first.
+-- lanes.in_turn sorts flows of a lane: the one that has waited longest comes first.
 function lanes.in_turn(r, flows)
   if #flows < 2 then return end
   table.sort(flows, function(a, b)
@@ -242,13 +242,13 @@ function lanes.in_turn(r, flows)
   end)
 end
 
--- lanes.apart is what lies between the tags of two flows of a lane that are called in turn: more than what rounding makes of a tag.
+-- lanes.apart returns the distance between the tags of two flows of a lane that are called in turn: more than the rounding of a tag.
 function lanes.apart(r, tag) return math.max(2 ^ -17 / r.weight, math.abs(tag) / 2 ^ 50) end
 
--- lanes.slack is by how much tags of flows whose turn is at the same time may differ.
+-- lanes.slack returns how much the tags of flows may differ whose turn is at the same time.
 function lanes.slack(r) return 4 * LANES_NEW * math.max(1, 1 / r.weight) end
 
--- lanes.wake lets a lane be called, as far as is known; lanes.throttle lets it wait until x, on the clock that is never set back. Those of its flows that come back at the same
+-- lanes.wake lets a lane be called, as far as is known. lanes.throttle makes it wait until x, on the clock that is never set back. Flows of a lane that come back at the same
 -- time keep their turns.
 function lanes.wake(lane, r)
   r.x, r.dear = 0, ''
@@ -271,14 +271,14 @@ function lanes.throttle(lane, r, x, dear)
   if next(r.work) then redis.call('ZADD', L.prefix .. 'throttled', int(x), lane) end
 end
 
--- lanes.look lets a lane be looked at again, after something about it has changed.
+-- lanes.look makes a lane be looked at again after something about it has changed.
 function lanes.look(lane, r)
   if r.x > 0 then redis.call('ZREM', L.prefix .. 'throttled', lane) end
   lanes.wake(lane, r)
 end
 
--- lanes.behind returns the tag of a flow that has tasks again, behind the other flows of its lane and class whose turn is at the same time; nil if there is none, or its set
--- stood still.
+-- lanes.behind returns the tag of a flow that has tasks again: behind the other flows of its lane and class whose turn is at the same time. It returns nil if there is none, or if its
+-- set stood still.
 function lanes.behind(r, flow, least)
   local class, O, tags = lanes.class(flow), lanes.state('O' .. flow), {}
   for other in pairs(r.work) do
@@ -293,7 +293,7 @@ function lanes.behind(r, flow, least)
   return tag - O
 end
 
--- lanes.work says that a flow of a lane has tasks in a line now. rank tells the higher of two classes by the lower number.
+-- lanes.work records that a flow of a lane now has tasks in a line. rank returns a lower number for a higher class.
 function lanes.work(lane, r, flow, line, now, rank)
   local had, idle = r.work[flow], next(r.work) == nil
   r.work[flow] = bit.bor(had or 0, line)
@@ -307,7 +307,7 @@ function lanes.work(lane, r, flow, line, now, rank)
   r.tag[flow] = idle and tag or math.max(tag, lanes.behind(r, flow, least) or tag)
   local waits = r.x > now and (r.dear == '' or rank(lanes.class(flow)) >= rank(string.sub(r.dear, 2)))
   if not waits then
-    if r.x > 0 then return lanes.look(lane, r) end -- it waits for a job of a lower class that costs more, or its time has come
+    if r.x > 0 then return lanes.look(lane, r) end -- it waits for a dearer job of a lower class, or its time has come
     return lanes.put(lane, r, flow)
   end
   if idle then redis.call('ZADD', L.prefix .. 'throttled', int(r.x), lane) end

@@ -1,15 +1,15 @@
 -- late.lua: calls are, or were, written at other moments than those at which they are counted. Later ones keep their permits for longer, earlier ones give them
 -- back sooner. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2… the windows' lists
--- ARGV 1 shape that the slots belong to  2 a list of sub-buckets allows for a call that is written so late after its slot (µs), then for each
+-- ARGV 1 shape that the slots belong to  2 how late after its slot a call may be written that a list of sub-buckets allows for (µs), then for each
 --      window the width of its sub-buckets (µs, 0 = exact), then for each call: slot (µs), the moment at which exact lists count it (µs), cost, the moment at which
---      it is to count (µs), number of the books that its slot was taken from
--- Returns for each call 1, or 0 where some window had the permit no more: that window counts it as early as before. A call moves to an earlier moment
--- only while the books are those of its slot: in others a pair of that moment can be another call's.
-local FEW = 32 -- so many values of a list are changed one by one
+--      it should count (µs), number of the books that its slot was taken from
+-- Returns for each call 1, or 0 if some window no longer had the permit: that window counts the call as early as before. A call moves to an earlier moment
+-- only in the books of its slot: in others, a pair at that moment can belong to another call.
+local FEW = 32 -- how many values of a list are changed one by one
 local call, lists = redis.call, #KEYS - 1
 local slots, edges, costs, written, found = {}, {}, {}, {}, {} -- found: in how many windows
-local nth, counted = {}, {} -- places among the calls that were given, and for each of these whether it counts as it should
+local nth, counted = {}, {} -- places among the given calls, and for each of these whether it counts as it should
 local pace = call('HMGET', KEYS[1], 'g', 'o')
 local _, books = pool_numbers(pace[2])
 for a = lists + 3, #ARGV, 5 do
@@ -21,9 +21,9 @@ for a = lists + 3, #ARGV, 5 do
   end
 end
 if pace[1] ~= ARGV[1] or #slots == 0 then return counted end
-call('HDEL', KEYS[1], '') -- a full Redis lets a script go on that has begun to write, and others would be given these permits too soon
+call('HDEL', KEYS[1], '') -- a full Redis lets a script that has begun to write continue; otherwise others would get these permits too soon
 
--- into_later puts the units into the first sub-bucket after `place` that ends late enough, or into a new one.
+-- into_later adds the units to the first sub-bucket after `place` that ends late enough, or to a new one.
 local function into_later(list, place, edge, cost)
   local v = call('LRANGE', list, place, -1)
   for i = 1, #v, 2 do
@@ -47,7 +47,7 @@ local function move_in_parts(list, width)
   end
 end
 
--- tail reads the list's values from a moment on, and how many come before them.
+-- tail reads the list's values from a moment on, and returns them and how many come before them.
 local function tail(list, moment)
   local len, reach = call('LLEN', list), 2 * POOL_CHUNK
   local from, v
@@ -59,7 +59,7 @@ local function tail(list, moment)
   return v, from
 end
 
--- moves finds the pair of each call among the values, and returns their places, and the new edge and the units of each, in order. Edges are compared as text: all
+-- moves finds the pair of each call among the values. It returns their places, and the new edge and the units of each, in order. It compares edges as text: all
 -- are whole numbers.
 local function moves(v)
   local of, goes, going = {}, {}, {} -- of: calls by the moment at which they are counted
@@ -81,8 +81,8 @@ local function moves(v)
   return goes, going
 end
 
--- move_exactly gives each pair its new edge and its place among the others, so that it keeps none of them waiting. What comes before the first change and after
--- the last one stays: few values between are changed one by one; for many the tail is written anew.
+-- move_exactly gives each pair its new edge, and its place in order, so that it delays none of the others. Values before the first change and after
+-- the last one stay. Few values in between are changed one by one; for many, the tail is written anew.
 local function move_exactly(list)
   local v, from = tail(list, math.min(math.min(unpack(edges)), unpack(written)))
   local goes, going = moves(v)

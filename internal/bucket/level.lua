@@ -1,14 +1,14 @@
--- level.lua: token bucket and leaky bucket, which are one meter seen from two sides (GCRA): a level for each of K limits,
--- out of which r units leak per µs, all in one hash. Admission's default. A fragment behind algorithm.lua.
+-- level.lua: token bucket and leaky bucket, which are one meter seen from two sides (GCRA). Each of K limits has a level,
+-- out of which r units leak per µs, all in one hash. It is admission's default. A fragment behind algorithm.lua.
 -- A limit is three whole numbers, r/c/cap: r units leak out per µs, c units are one token, cap units are the burst.
 -- Own fields of the hash: u<i> units in use of limit i at t   c<i> units of one token then
 --
--- When the limits change, each of the new ones goes on from the highest of the old: the tokens taken count for all of them, and a
--- limit that leaks slowly is never given away to one that leaks fast. So the key stays, at some hundred bytes for a gateway.
+-- When the limits change, each new one goes on from the highest of the old levels. So the tokens taken count for all limits, and a
+-- change to a limit that leaks fast gives nothing away of one that leaks slowly. The key never expires; it takes some hundred bytes for a gateway.
 
 local LEVEL = {name = 'level', extra = {}, names = {'u', 'c'}, each = 3}
 
--- level_rescaled turns u units of a token of `from` units into those of a token of c units, rounded up.
+-- level_rescaled converts u units of a token of `from` units into those of a token of c units, rounded up.
 local function level_rescaled(u, from, c, cap)
   local EXACT = 4503599627370496 -- 2^52
   local tokens = math.floor(u / from)
@@ -32,7 +32,7 @@ local function bucket_load(key, now, argv, at)
   b.r = {}
   for i = 1, b.count do
     b.r[i], b.c[i], b.cap[i] = b.numbers[3 * i - 2], b.numbers[3 * i - 1], b.numbers[3 * i]
-    b.u[i] = math.max(level_before(b, i) - (b.now - b.last) * b.r[i], 0) -- what leaked may be beyond 2^52, and is then above every u
+    b.u[i] = math.max(level_before(b, i) - (b.now - b.last) * b.r[i], 0) -- what leaked may be beyond 2^52; then it is above every u
   end
   return b, at + 1
 end

@@ -1,13 +1,13 @@
--- look.lua: what keeps a gateway's calls back. Composed after NowLua.
+-- look.lua reads what keeps a gateway's calls back. Composed after NowLua.
 -- KEYS 1 hold  2 pace  3 limits set live
 -- ARGV 1 now (µs, 0 = Redis's)
 -- Returns {held until (µs, 0 = not held), reason, 1 if one call goes first, 1 if paused, why, 1 if the circuit is open,
---      2 if it is not and nobody knows when the hold ends,
+--      2 if it is not and the end of the hold is unknown,
 --      1 if the gateway does not let calls in,
---      1 if the pacer has refused for a while whoever goes by the version of the limits that Redis knows,
---      since when it is paused, or else when the trouble began that the hold comes of (µs, 0 = nobody knows),
---      until when a brake keeps calls back at the longest (µs, 0 = none does), which, since when}
-local A_WHILE = 2000000 -- a dispatcher mends it sooner
+--      1 if the pacer has refused for a while any process with the version of the limits that Redis knows,
+--      since when it is paused, or else when the trouble began that caused the hold (µs, 0 = unknown),
+--      until when a brake keeps calls back at most (µs, 0 = no brake does), which brake, since when}
+local A_WHILE = 2000000 -- a dispatcher repairs it sooner
 local v = redis.call('HMGET', KEYS[1], 'until', 'reason', 'need', 'paused', 'why', 'circuit', 'endless', 'paused_at', 'outages', 'brake_until', 'brake_why', 'brake_since')
 local pace, version = redis.call('HMGET', KEYS[2], 'v', 'c'), tonumber(redis.call('HGET', KEYS[3], 'version')) or 0
 local held, now = tonumber(v[1]) or 0, now_us(ARGV[1])

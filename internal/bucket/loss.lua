@@ -1,28 +1,28 @@
--- loss.lua: a fragment behind pool.lua; what may be missing from the windows' lists after Redis lost writes.
+-- loss.lua: a fragment behind pool.lua. It works out what may be missing from the windows' lists after Redis lost writes.
 --
--- A loss has a mark: nothing from before it was written later. A list's pairs up to the mark are what is known from before the loss, and, at the
--- mark itself, the most that can be missing. What is granted after it lies behind. An operator can lift what was charged: see forgive.lua.
+-- A loss has a mark: no call from before the loss was written later than the mark. The pairs of a list up to the mark are what is known from before the loss. The pair at
+-- the mark itself is the most that can be missing. What was granted after the loss comes behind it. An operator can lift the charge: see forgive.lua.
 
-local LOSS_WAITED = 60000000 -- a shortest window no longer than this is waited for after a loss, and needs no charge
+local LOSS_WAITED = 60000000 -- a shortest window of up to this length is waited for after a loss, and is not charged
 
 local LOSS_FULL = 2 ^ 50 -- units, more than any limit allows
-local LOSS_REPORTED = 1000000 -- a report of lateness comes so soon after its call was written
-local LOSS_FILE = 4000000 -- an append-only file lacks what came so shortly before a crash, at most: 2 s until it is on the disk, and whose lateness was reported then
+local LOSS_REPORTED = 1000000 -- a report of lateness comes within this time after its call was written
+local LOSS_FILE = 4000000 -- the most that an append-only file can lack after a crash: it reaches the disk within 2 s, and the lateness of a call that is in it is reported within 2 s more
 
-local loss_server -- what INFO says of the server, once it was asked
+local loss_server -- what INFO says of the server, if it was asked
 
--- loss_run returns the run id of the Redis that runs now, as far as it can be known, since when nothing is known (nil = that isn't doubted) and why ("restored" or
--- "behind"), and what INFO says of the server. wrote is the field r of the pace.
+-- loss_run returns the run id of the Redis that runs now, if it can be known; the moment since when nothing is known (nil = there is no such doubt) and why ("restored" or
+-- "behind"); and what INFO says of the server. wrote is the field r of the pace.
 local function loss_run(wrote)
-  local server = loss_server or redis.pcall('INFO', 'server') -- nothing where INFO is not allowed, or not known
+  local server = loss_server or redis.pcall('INFO', 'server') -- empty if INFO is not allowed or not known
   if type(server) ~= 'string' then server = '' end
   loss_server = server
   local why, since = string.match(wrote or '', '^(%a+) (%d+)$')
   return string.match(server, 'run_id:(%w+)') or not why and wrote or nil, tonumber(since), why, server
 end
 
--- loss_span returns in how short a time the slots lie that a Redis with another run id can have lost (µs); 0 where nobody knows. One that has
--- read its own append-only file lacks its last moments, however long it was away. One that was a replica may lack more.
+-- loss_span returns how short the time is in which the slots lie that a Redis with another run id can have lost (µs), or 0 if that is unknown. A Redis that has
+-- read its own append-only file lacks its last moments only, however long it was away. One that was a replica may lack more.
 local function loss_span()
   local info = ''
   for _, part in ipairs({'persistence', 'stats'}) do
@@ -33,7 +33,7 @@ local function loss_span()
   return file and alone and LOSS_FILE or 0
 end
 
--- loss_gap returns how much of a gap lost slots can lie in.
+-- loss_gap returns the part of a gap that lost slots can lie in.
 local function loss_gap(gap, span) return span > 0 and math.min(gap, span) or gap end
 
 -- loss_first returns the number of the first window that is charged.
@@ -45,22 +45,22 @@ local function loss_most(gap, N1, R1, T, tolerance, dearest)
   return math.floor((gap + tolerance) / T) + dearest
 end
 
--- loss_charges reads the field charges of the pace, "window mark units …": with how much a loss has charged the window of that number, at its mark.
+-- loss_charges parses the field charges of the pace, "window mark units …": how much a loss has charged the window of that number, at its mark.
 local function loss_charges(text)
   local all = {}
   for k, mark, units in string.gmatch(text or '', '(%d+) (%d+) (%d+)') do all[#all + 1] = {tonumber(k), tonumber(mark), tonumber(units)} end
   return all
 end
 
--- loss_text is that field for charges.
+-- loss_text formats charges for that field.
 local function loss_text(charges)
   local all = ''
   for _, c in ipairs(charges) do all = all .. string.format('%.0f %.0f %.0f ', c[1], c[2], c[3]) end
   return all
 end
 
--- loss_charged is that field with one more charge, and without those of the window whose mark is not after `gone`. What has a mark before `earliest` or after
--- `latest` is now at that one.
+-- loss_charged returns that field with one more charge. Charges of this window whose mark is not after `gone` are left out. Marks before `earliest` or after
+-- `latest` are moved to that moment.
 local function loss_charged(text, k, mark, units, gone, earliest, latest)
   local all = {}
   for _, c in ipairs(loss_charges(text)) do
@@ -71,7 +71,7 @@ local function loss_charged(text, k, mark, units, gone, earliest, latest)
   return loss_text(all)
 end
 
--- loss_take takes the pairs up to the mark off the list, and returns their units.
+-- loss_take removes the pairs up to the mark from the list, and returns their units.
 local function loss_take(list, mark)
   local units = 0
   repeat

@@ -1,12 +1,12 @@
--- permits.lua: a fragment; the permits that calls have taken of a route or of a lane, in logs that are packed into one value.
+-- permits.lua: a fragment for the permits that calls have taken of a route or of a lane, in logs that are packed into one value.
 --
--- A log is {width, edge, units, edge, units, …}, oldest first, all in µs. Width 0: each call by itself, one log for all windows that are kept so. Else in
--- parts of that width, whose ends are the edges: one log for the windows with that width.
+-- A log is {width, edge, units, edge, units, …}, oldest first, all in µs. With width 0 it has each call by itself, and serves all windows that are kept exactly. Else it
+-- has parts of that width, whose ends are the edges, and serves the windows with that width.
 
 local permits = {}
-local PERMITS_WAITED = 60000000 -- the windows of lanes that are longer are not charged for what Redis has lost
+local PERMITS_WAITED = 60000000 -- windows of lanes that are longer are not charged for what Redis has lost
 
--- permits.limits takes the windows as pick.lua is given them: {units, µs until a permit is ready again, width, how much longer it takes}.
+-- permits.limits converts windows as pick.lua is given them: {units, µs until a permit is ready again, width, how much longer it takes}.
 function permits.limits(windows)
   local limits = {longest = 0, most = 0, least = math.huge}
   for k, w in ipairs(windows) do
@@ -18,9 +18,9 @@ function permits.limits(windows)
   return limits
 end
 
--- permits.own returns limits that stand in Redis as "units:window:width …", widths being 0 for what is kept exactly, by how a process works such out: least (no window is
--- taken for a shorter one, µs)  more (than a window a permit takes, µs)  late (by how much still more in a window in parts)  longer ({window, how much longer a permit
--- takes in one of up to that length}, …, the shortest first).
+-- permits.own parses limits that are in Redis as "units:window:width …"; the width is 0 for windows that are kept exactly. how says how a process computes them: least (shorter windows
+-- count as this long, µs)  more (how much longer than the window a permit takes, µs)  late (and how much longer still in a window in parts)  longer ({window, how much longer a permit
+-- takes in a window of up to that length}, …, the shortest first).
 function permits.own(text, how)
   local windows = {}
   for units, length, width in string.gmatch(text, '(%d+):(%d+):(%d+)') do
@@ -35,7 +35,7 @@ function permits.own(text, how)
   return permits.limits(windows)
 end
 
--- permits.both returns the windows of two limits as one.
+-- permits.both returns the windows of two limits together.
 function permits.both(a, b)
   local limits = {longest = math.max(a.longest, b.longest), most = math.max(a.most, b.most), least = math.min(a.least, b.least)}
   for _, of in ipairs({a, b}) do
@@ -60,7 +60,7 @@ function permits.add(log, edge, units)
   table.insert(log, i + 3, units)
 end
 
--- permits.drop takes units out of the pair with that edge, and says whether it had them.
+-- permits.drop removes units from the pair with that edge, and reports whether the pair had them.
 function permits.drop(log, edge, units)
   for i = #log - 1, 2, -2 do
     if log[i] == edge and log[i + 1] >= units then
@@ -75,7 +75,7 @@ function permits.drop(log, edge, units)
   return false
 end
 
--- permits.log returns the log of that width. A new one is filled from the one that remembers longest: limits may have changed.
+-- permits.log returns the log of that width. A new log is filled from the one that reaches back furthest, because limits may have changed.
 function permits.log(logs, width)
   local from
   for _, log in ipairs(logs) do
@@ -88,9 +88,9 @@ function permits.log(logs, width)
   return log
 end
 
--- permits.room returns when a log has units ready in a window of N units, R µs after each use, at t at the earliest. It counts from the newest use back:
--- the one that must be ready again is the newest that the units can't stand beside. lost = {mark, units, since}: so many units at the most were used until the
--- mark that Redis has lost, and reports of the lateness of those used since then (nil = nothing is).
+-- permits.room returns when a log has units ready in a window of N units, R µs after each use, at t at the earliest. It counts back from the newest use:
+-- the permit that must be ready again is that of the newest use that leaves no room for the units. lost = {mark, units, since}: at most so many units were used until the
+-- mark that Redis has lost, and so were the reports of lateness of uses since then (nil = nothing was lost).
 function permits.room(log, N, R, units, t, lost)
   local sum, mark = units, lost and lost.mark or -1
   for i = #log - 1, 2, -2 do
@@ -109,8 +109,8 @@ function permits.room(log, N, R, units, t, lost)
   return t
 end
 
--- permits.ready returns when all windows have units ready, at t at the earliest. Each window begins where the one before ended: nothing is ready earlier again
--- while nothing is given back.
+-- permits.ready returns when all windows have units ready, at t at the earliest. Each window is asked from where the one before ended: nothing becomes ready earlier
+-- as long as nothing is given back.
 function permits.ready(logs, limits, units, t, lost, long)
   for k = 1, #limits do
     local w = limits[k]
@@ -120,7 +120,7 @@ function permits.ready(logs, limits, units, t, lost, long)
   return t
 end
 
--- permits.take writes down a use, counted at edge by exact windows and at its slot by those in parts; what no window needs any more goes.
+-- permits.take records a use. Exact windows count it at edge, those in parts at its slot. Uses that no window needs any more are removed.
 function permits.take(logs, limits, units, slot, edge, now)
   local wanted = {}
   for k = 1, #limits do wanted[limits[k].width] = permits.log(logs, limits[k].width) end
@@ -146,7 +146,7 @@ function permits.back(logs, units, slot, edge)
   for _, log in ipairs(logs) do permits.drop(log, log[1] == 0 and edge or permits.edge(slot, log[1]), units) end
 end
 
--- permits.move has a use count at another moment. Windows in parts allow for a call that is written so late after its slot (allowed).
+-- permits.move makes a use count at another moment. Windows in parts allow for a call that is written up to allowed µs after its slot.
 function permits.move(logs, units, slot, edge, to, allowed)
   for _, log in ipairs(logs) do
     local was, is = edge, to

@@ -1,25 +1,25 @@
--- pick.lua: where a gateway has lanes: the next slots, each with the job that is called at it. It goes on where reserve.lua ends, behind ready.lua, so account,
--- route and lane give their permits for the same moment in one step; granted.lua and picked.lua go on where it ends. Fragments: permits.lua, lanes.lua, scopes.lua,
+-- pick.lua: the next slots of a gateway with lanes, each with the job that is called at it. It continues where reserve.lua ends, behind ready.lua, so account,
+-- route and lane give their permits for the same moment in one step. granted.lua and picked.lua continue where it ends. Fragments: permits.lua, lanes.lua, scopes.lua,
 -- sorted.lua and beside.lua.
--- KEYS and ARGV as reserve.lua has them, and those of beside.lua
--- Returns what reserve.lua does, and for each slot also: task, its message, class, route, lane, line, marks (scopes.lua). One state more:
---      waiting  no job that waits may be called yet: its route or lane has no permit or no place, or is held
-local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil -- of a slot: when, cost, marks
+-- KEYS and ARGV as in reserve.lua, and those of beside.lua
+-- Returns what reserve.lua returns, and for each slot also: task, its message, class, route, lane, line, marks (scopes.lua). There is one more state:
+--      waiting  no waiting job may be called yet: its route or lane has no permit or no place, or is held
+local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil -- of each slot: when, cost, marks
 
--- pick fills slots and bound, or returns an answer without slots.
+-- pick fills slots and bound, or returns a reply without slots.
 local function pick()
-  local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- so many lanes come back at a time, and a script's work is bounded: what is left is for the next one
-  local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after so long at the latest, as its limit may have been raised (µs)
+  local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- how many lanes come back at a time, and the bounds on the work of one script: the rest is left to the next one
+  local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after this time at the latest, because its limit may have been raised (µs)
   local base, at, sum = math.max(now + lead, quiet), {}, {}
   local reach = now + beside.reach
 
-  -- account returns when the account has room, at the earliest at a moment.
+  -- account returns when the account has room, not before a given moment.
   local function account(cost, slot)
     for k = 1, K do slot, at[k], sum[k] = ready(k, cost, slot) end
     return slot
   end
 
-  -- What is rarely there is asked for together: a pause, costs, what was set live, flows with parked jobs, tasks at the doors. Where nothing of it is, that is one command.
+  -- What is rarely there is asked for together: a pause, costs, what was set live, flows with parked jobs, tasks at the doors. If none of it is there, that takes one command.
   local prefix, paused, rare = string.match(KEYS[1], '^spillway:{[^}]*}:'), string.gsub(KEYS[4], 'pending$', 'paused'), true
   if asked == 0 then
     rare = call('EXISTS', paused, KEYS[5], prefix .. 'overrides', prefix .. 'parked:flows', KEYS[4], KEYS[7], KEYS[8], KEYS[9], unpack(KEYS, 10 + K + KEPT_MOST)) > 0
@@ -43,13 +43,13 @@ local function pick()
   if first > reach and not waiting then return answer('horizon', first - reach) end
 
   lanes.open(KEYS[1], beside.weight, permits.limits(beside.lane), beside.own, not rare)
-  call('HSETNX', L.prefix .. 'lanes', 'tasks', '0') -- a full Redis is to refuse all of it, and it lets a script go on that has begun to write
+  call('HSETNX', L.prefix .. 'lanes', 'tasks', '0') -- a full Redis must refuse the whole script, and it lets a script that has begun to write continue
   if lanes.state('bound') - now - L.moved > LANES_BACK then
     L.moved = lanes.state('bound') - now
     lanes.set('moved', L.moved)
   end
   local routes, ranks, order, every, priced = {}, {}, {}, {}, rare and call('EXISTS', KEYS[5]) == 1
-  setmetatable(routes, {__index = function(_, name) -- false where a route has none
+  setmetatable(routes, {__index = function(_, name) -- false if a route has no limits
     local windows = beside.routes[name]
     routes[name] = windows and permits.limits(cjson.decode(windows)) or false
     return routes[name]
@@ -60,7 +60,7 @@ local function pick()
     ranks[class] = i
     if class == '' then usual_place = i end
   end
-  for flow in pairs(L.on) do -- jobs of a class that is no more go behind the usual ones
+  for flow in pairs(L.on) do -- jobs of a class that no longer exists go behind the usual ones
     local class = lanes.class(flow)
     if not ranks[class] then
       ranks[class], every[class] = usual_place + 0.5, 0
@@ -69,7 +69,7 @@ local function pick()
   end
   local function rank(class) return ranks[class] or usual_place end
 
-  -- finish writes down what has changed of the lanes, and returns an answer without slots.
+  -- finish writes what has changed about the lanes, and returns a reply without slots.
   local function finish(state, hint)
     lanes.save(now + L.moved, routes)
     if news > NEWS and pace[1] then call('HSET', KEYS[1], 'y', tell) end
@@ -144,7 +144,7 @@ local function pick()
     look_due()
   end
 
-  -- top returns the first lane of a flow's set, and its tag as its class sees it.
+  -- top returns the first lane of a flow's set, and its tag in its class.
   local tops = {}
   local function top(flow)
     if L.touched[flow] or tops[flow] == nil then
@@ -155,14 +155,14 @@ local function pick()
     local v = tops[flow]
     if not v then return nil end
     local offset, V = lanes.state('O' .. flow), lanes.state('V' .. lanes.class(flow))
-    if v[2] + offset < V - 2 * LANES_NEW then -- while its route was shut its time stood still
+    if v[2] + offset < V - 2 * LANES_NEW then -- its time stood still while its route was shut
       offset = V - v[2]
       lanes.set('O' .. flow, offset)
     end
     return v[1], v[2] + offset
   end
 
-  -- shut returns until when a route is not looked at for a class, or nil: it is paused, or has no permit at all, or keeps its permits for its next job, which costs more than
+  -- shut returns until when a route is not looked at for a class, or nil. A route is shut if it is paused, or has no permit at all, or keeps its permits for its next job, if that costs more than
   -- there are and is of this class or a higher one.
   local misses, kept_for_dear, closed = 0, {}, {} -- closed: until when a flow's route has no permit or is held; nothing in a script opens it sooner
   local function shut(flow, t)
@@ -180,7 +180,7 @@ local function pick()
     return x > t and x or nil
   end
 
-  -- next_line returns the line of a flow whose turn it is. Jobs that were called before take every second place at most, and none that is sent ahead.
+  -- next_line returns the line of a flow whose turn it is. Jobs that were called before take at most every second place, and none of those that are sent ahead.
   local function next_line(r, flow)
     local lines, route = r.work[flow], lanes.route(flow)
     local ahead = need == 1 or scopes.ahead('l:', r.lane, r.held, on_clock) or scopes.ahead('r:', route, lanes.state('H' .. route), on_clock)
@@ -189,7 +189,7 @@ local function pick()
     return bit.band(lines, 4) > 0 and 4 or 8
   end
 
-  -- left says that a line of a flow has no tasks any more.
+  -- left records that a line of a flow has no more tasks.
   local function left(lane, r, flow, line)
     r.work[flow] = bit.band(r.work[flow], bit.bnot(line))
     L.dirty[lane] = true
@@ -198,7 +198,7 @@ local function pick()
     lanes.drop(lane, flow)
   end
 
-  -- candidates returns of each class the flow whose lane is next at t, with room for what is found out about its job (able: classes with a job), or how long to wait for one.
+  -- candidates returns for each class the flow whose lane is next at t, with fields for what is found out about its job (able: classes with a job), and how long to wait if there is none.
   local function candidates(t)
     local best, able, when = {}, {}, due
     for flow in pairs(L.on) do
@@ -216,7 +216,7 @@ local function pick()
     return best, when
   end
 
-  -- of_classes returns the one of the class that is owed its floor, the earliest first, or else of the highest.
+  -- of_classes returns the candidate of the class that is owed its floor, the earliest first, or else that of the highest class.
   local function of_classes(best)
     local owed, by
     for _, class in ipairs(order) do
@@ -229,11 +229,11 @@ local function pick()
     end
   end
 
-  -- fits says that a job may be called at t, and puts it aside until it may.
+  -- fits reports whether a job may be called at t, and if not puts it aside until it may.
   local function fits(b, t)
     local r, name = lanes.record(b.lane), lanes.route(b.flow)
     if not r.work[b.flow] then lanes.found(b.lane, r) end
-    if not r.work[b.flow] then -- it stands where it should not
+    if not r.work[b.flow] then -- its lane is in a set in which it should not be
       misses = misses + 1
       lanes.drop(b.lane, b.flow)
       return false
@@ -275,8 +275,8 @@ local function pick()
     return nil, t
   end
 
-  -- pay moves the lane's tags behind its call: in each flow of this class whose route is open, as all are served out of one purse, and in turn: the one that was called comes last.
-  -- A flow that has used more than that, while others were shut, keeps its tag. Then the lane is where it belongs.
+  -- pay moves the lane's tags behind its call, in each flow of this class whose route is open, because one share pays for all of them. Flows take turns: the one that was called comes last.
+  -- A flow that has used more than that, while others were shut, keeps its tag. Then the lane is put into the sets where it belongs.
   local function pay(b, slot)
     local r, lane = b.r, b.lane
     lanes.set('V' .. b.class, math.max(lanes.state('V' .. b.class), b.tag))
@@ -302,7 +302,7 @@ local function pick()
     end
   end
 
-  -- serve counts for the floors: a class without a job that may be called saves nothing up.
+  -- serve counts a call for the floors. A class without a job that may be called saves nothing up.
   local function serve(b)
     local G = lanes.state('G')
     for _, class in ipairs(order) do
@@ -316,7 +316,7 @@ local function pick()
     lanes.set('G', G + b.cost)
   end
 
-  -- take_in_hand takes slots for jobs that are in hand already.
+  -- take_in_hand takes slots for jobs that were already pulled.
   local function take_in_hand()
     local _, name, lane = flow_of(beside.take)
     taken = {name = name, lane = lane}
@@ -336,7 +336,7 @@ local function pick()
     end
   end
 
-  -- bind binds the next slot to the next job, and says whether there was one.
+  -- bind binds the next slot to the next job, and reports whether there was one.
   local function bind()
     local t, rounds = account(1, math.max(base, last, tat - tolerance)), 0
     local b, when
@@ -361,7 +361,7 @@ local function pick()
       return false
     end
     local task = call('RPOPLPUSH', lanes.line(b.flow, b.line, b.lane), KEYS[6])
-    if not task then -- it was taken out
+    if not task then -- something has removed it
       misses = misses + 1
       left(b.lane, b.r, b.flow, b.line)
       return misses < MISSES
@@ -382,10 +382,10 @@ local function pick()
     while #slots < want and bind() do end
     for _, b in ipairs(bound) do lanes.count(b.flow, -1) end
     local turns, of = prefix .. 'parked:flows', {}
-    if rare and #bound > 0 and call('EXISTS', turns) == 1 then -- flows with parked jobs go in sooner, since they have fewer in the queue now (shelf.lua of internal/record)
+    if rare and #bound > 0 and call('EXISTS', turns) == 1 then -- their turn comes sooner, since they have fewer jobs in the queue now (shelf.lua of internal/record)
       for _, b in ipairs(bound) do of[b.flow .. ':' .. b.lane] = (of[b.flow .. ':' .. b.lane] or 0) + 1 end
       for flow, n in pairs(of) do
-        if call('ZSCORE', turns, flow) then call('ZINCRBY', turns, string.format('%.0f', -n * 2 ^ 36), flow) end -- so much counts one job in the queue
+        if call('ZSCORE', turns, flow) then call('ZINCRBY', turns, string.format('%.0f', -n * 2 ^ 36), flow) end -- 2^36 is the weight of one job in the queue
       end
     end
   end

@@ -1,12 +1,12 @@
 end
 
--- picked.lua: the end of pick.lua, behind granted.lua: the tasks are active, as asynq's own dequeue has them.
-local reply, leases, ends = granted(), {}, int(math.floor(now / 1000000) + 30) -- as asynq lends a task (v0.26.0, internal/rdb: LeaseDuration)
+-- picked.lua: the end of pick.lua, behind granted.lua. It makes the tasks active, as asynq's own dequeue does.
+local reply, leases, ends = granted(), {}, int(math.floor(now / 1000000) + 30) -- the lease that asynq gives a task (v0.26.0, internal/rdb: LeaseDuration)
 local tasks = string.gsub(KEYS[6], 'active$', 't:')
 for i = 1, #slots do
   local b, message = bound[i], nil
   if b then
-    local hash = type(redis.pcall('HSET', tasks .. b.task, 'state', 'active')) ~= 'table' -- what is none is left to a sweep, and keeps no other task
+    local hash = type(redis.pcall('HSET', tasks .. b.task, 'state', 'active')) ~= 'table' -- a key of another type is left to a sweep, and does not keep back other tasks
     if hash then call('HDEL', tasks .. b.task, 'pending_since') end
     message = hash and call('HGET', tasks .. b.task, 'msg')
     leases[#leases + 1], leases[#leases + 2] = ends, b.task

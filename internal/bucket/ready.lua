@@ -1,4 +1,4 @@
--- ready.lua: a part of reserve.lua: when the windows of the account have room, and taking it.
+-- ready.lua: a part of reserve.lua that finds out when the windows of the account have room, and takes it.
 
 for k = 1, K do
   if width[k] > 0 and used[k] > 0 then -- the open sub-bucket
@@ -7,8 +7,8 @@ for k = 1, K do
   end
 end
 
--- ready moves window k's cursor past the permits that a call of this cost needs, and returns when the last is ready.
--- Permits taken by this very call are never ready within the horizon, which is shorter than any window.
+-- ready moves window k's cursor past the permits that a call of this cost needs, and returns when the last of them is ready.
+-- Permits taken by this reservation are never ready within the horizon, which is shorter than any window.
 local function ready(k, cost, slot)
   local at, sum = cursor[k], used[k]
   while sum + cost > N[k] do

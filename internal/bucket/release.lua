@@ -1,11 +1,11 @@
--- release.lua: gives unused slots back. Composed after NowLua and pool.lua.
+-- release.lua gives unused slots back. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2 hold  3 flight  4… the windows' lists
--- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 so much later than its slot a call counts that was announced (µs)
+-- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 how much later than its slot a call counts that was announced (µs)
 --      4 number of windows, then the width of each window's sub-buckets (µs, 0 = exact), then for each slot five: slot (µs), the moment at which
 --      exact lists count its call (µs), cost, lease ('' = none), number of the books that it was taken from
--- Returns how many slots' permits went back. The permits of a slot that is found nowhere, or was taken from other books, stay taken. One whose announcement got no answer may be found where
--- that has put it.
--- The last slot handed out stays where it is, so that slots never go backwards; only the spacing is given back.
+-- Returns how many slots' permits were given back. If a slot is found nowhere, or was taken from other books, its permits stay taken. If its announcement got no answer, its pair may be where
+-- the announcement has put it.
+-- The last slot that was handed out stays where it is, so that slots never go backwards; only the spacing is given back.
 local announced, K = tonumber(ARGV[3]), tonumber(ARGV[4])
 local fields = {'s', 'tat', 'g', 'u', 'o'}
 for k = 1, K do fields[5 + k] = 'n' .. k end
@@ -14,8 +14,8 @@ local last, tat, freed = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, 0
 local units, before, since, dearest = pool_numbers(pace[4])
 local _, books = pool_numbers(pace[5])
 
--- Of exact lists, which are in order, pairs are looked for from the middle (one that an older version of the program has put elsewhere stays taken), and all go together at the end: where slots have passed there are thousands of others behind
--- them. going is by window the places of those pairs, and near what was read of the list last: its first place and its values.
+-- Exact lists are in order, so a pair is found by halving (a pair that an older version of the program has put elsewhere stays taken). All pairs are removed together at the end: behind slots that have passed there are
+-- thousands of others. going has the places of the pairs by window. near has what was read last of the list: its first place and its values.
 local going, near = {}, {}
 local function among(k, edge, cost)
   local from, v = near[k][1], near[k][2]
@@ -38,7 +38,7 @@ local function find(k, list, edge, cost)
   going[k] = going[k] or {}
   local v = near[k] and near[k][2]
   if v and #v > 2 and tonumber(v[1]) < edge and edge < tonumber(v[#v - 1]) then return among(k, edge, cost) end
-  local to = 2 * behind(list, edge) + POOL_CHUNK / 2 -- the next slot lies near, and more often before this one
+  local to = 2 * behind(list, edge) + POOL_CHUNK / 2 -- the next slot is near, and usually before this one
   repeat
     local from = math.max(to - POOL_CHUNK, 0)
     near[k] = {from, redis.call('LRANGE', list, from, to - 1)}

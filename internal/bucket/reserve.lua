@@ -1,21 +1,21 @@
--- reserve.lua: the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua, slewed.lua, upcoming.lua and alone.lua; waiting.lua, ready.lua,
--- slots.lua and granted.lua go on where it ends. Where the gateway has lanes it goes on with pick.lua.
+-- reserve.lua reserves the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua, slewed.lua, upcoming.lua and alone.lua. waiting.lua, ready.lua,
+-- slots.lua and granted.lua continue where it ends; if the gateway has lanes, pick.lua does.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
---      then those of windows out of force, and where the gateway has classes the lines of jobs that were never called, the highest class first
--- ARGV 1 now (µs, 0 = Redis's)  2 lead: a slot is at least so far off (µs)  3 horizon: and at most so far (µs)
---      4 floor: the latest slot that the caller knows to have been given to anybody (µs)  5 jump: Redis's clock was seen
---      to leap so far ahead (µs, 0 = no)  6 spacing of calls, for each unit (µs)  7 tolerance of it, for bursts (µs)
---      8 slots wanted  9 cost of each (0 = of the jobs that wait, and no more slots than jobs)  10 cap of calls under
---      way (0 = none)  11 how long a lease outlives its slot (µs)  12 name that the leases begin with
+--      then the lists of windows that are out of force, and, if the gateway has classes, the lines of jobs that were never called, the highest class first
+-- ARGV 1 now (µs, 0 = Redis's)  2 lead: the least distance of a slot (µs)  3 horizon: the greatest (µs)
+--      4 floor: the latest slot that the caller knows to have been given to any process (µs)  5 jump: how far Redis's clock was seen
+--      to leap ahead (µs, 0 = it did not)  6 spacing of calls, for each unit (µs)  7 tolerance of the spacing, for bursts (µs)
+--      8 slots wanted  9 cost of each (0 = that of the waiting jobs, and no more slots than jobs)  10 cap of calls in
+--      flight (0 = none)  11 how long a lease outlives its slot (µs)  12 prefix of the leases' names
 --      13 version of the limits  14 shape: the windows and widths that the lists are kept for
---      15 a call is written at most so late after its slot (µs)  16 life that the caller knows (0 = none)  17 channel
---      18 gateway  19 allowance: exact lists count a call so much later than its slot, no later than it is written at most (µs)
+--      15 how long after its slot a call is written at most (µs)  16 life that the caller knows (0 = none)  17 channel
+--      18 gateway  19 allowance: how much later than its slot exact lists count a call; no call is written later (µs)
 --      20 when the caller last heard of a state (µs, 0 = never)
---      21 the time on Redis's clock up to which the caller has watched how fast it goes (µs)  22 "at by …": what the clock gained too
---      much then, each as it was seen, oldest first (µs)  23 what it gains within the horizon, at that rate (µs)  24 a number of the caller's own
+--      21 the moment on Redis's clock up to which the caller has watched how fast that clock goes (µs)  22 "at by …": what the clock gained
+--      too much until then, each gain as it was seen, oldest first (µs)  23 what it gains within the horizon at that rate (µs)  24 a number of the caller's own
 --      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), how
---      much longer a permit takes as the sum of those gains lies within it (µs), and how much longer for this caller alone, which has not watched
---      the clock for so long (µs)
+--      much longer a permit takes because of those gains (µs), and how much longer for this caller alone, which has not watched
+--      the clock for the whole window (µs)
 -- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o,
 --      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
@@ -24,32 +24,32 @@
 --      braked   no brake has room for a job's money (money.lua of internal/record)
 --      paused   an operator stopped it                      full     as many calls are under way as may be
 --      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
---      lost     Redis lost writes, may have lost some, or its clock leapt: one window must pass. In place of slots: the units that each long
---               window is charged with at most, and why (WHY below). Field lost of the hold: when a loss was noticed (µs)
--- Refusals write nothing, except for removing leases that ran out, for lost, which sets the pause, for the beginning of a life that others
--- may object to, and, now and then, for a mark of the time and for y. Hash: s (latest slot ever given to anybody) tat  h (no slot before)
---      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it:
---      another one means a restart or a fail-over, and what came after c may be lost; "restored µs": an operator has put a snapshot back
---      that knows nothing since then; "behind µs": Redis was begun again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see kept.lua)
---      o "life id": life is when the state began from nothing, and a caller that knows an older one knows of slots that are lost; id is
---      another one whenever the lists are rebuilt.  u "units before since dearest": the units granted, less those given back at once; how
+--      lost     Redis lost writes, or may have, or its clock leapt: one window must pass. The slots are replaced by the most units that each long
+--               window is charged with, and the reason (WHY below). Field lost of the hold: when a loss was noticed (µs)
+-- A refusal writes nothing, with these exceptions: it removes leases that ran out; lost sets the pause; a life begins that others
+-- may object to; and now and then it writes a mark of the time, and y. Hash: s (latest slot ever given to any process) tat  h (no slot before)
+--      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it.
+--      Another run id means a restart or a fail-over: what came after c may be lost. "restored µs": an operator has restored a snapshot
+--      that knows nothing since then. "behind µs": Redis was started again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see kept.lua)
+--      o "life id": life is when the state began from nothing; a caller that knows an older life knows of slots that are lost. id
+--      changes whenever the lists are rebuilt.  u "units before since dearest": the units granted, less those given back at once; how
 --      many of them were granted before the slot at since; that slot; the cost of the dearest job
---      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of all there was, µs)  gap "from upto": a file's last
---      moments were charged alone, for a loss of slots between these; who knows of earlier ones knows that it was an older file  leapt "at by": the last leap of Redis's clock that was charged, when and how much (µs)
+--      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of everything, µs)  gap "from upto": only the last
+--      moments of an append-only file were charged, for a loss of slots between these two; a caller that knows of earlier slots proves that the file was older  leapt "at by": the last leap of Redis's clock that was charged, when and by how much (µs)
 --      p "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments say it
---      y "at µs who …" for each window: so much longer its permits took, by what a caller had seen of Redis's clock until then, which others may
---      not have seen
-local STEP_BACK = 2000000 -- a clock that went back by no more than this stands still instead
+--      y "at µs who …" for each window: how much longer its permits took, by what a caller had seen of Redis's clock until then; others may
+--      not have seen it
+local STEP_BACK = 2000000 -- if the clock went back by no more than this, it stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
-local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot is so much later
-local MARK_EVERY = 5000000 -- while nothing is granted, the time is written so often: it bounds what a restart can have lost
-local OBJECTIONS = 250000 -- a new life waits so long, if others may know an older one
-local CELLS, CELL = 256, 1000000 -- u is marked so often in the first window that a loss charges, and no more often than this (µs)
-local KEPT = 3600000000 -- the state outlives its use by so much at least: only when it is gone sooner, it was lost
-local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5, behind = 6} -- as the log says it: see loss.go
+local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot comes after this time
+local MARK_EVERY = 5000000 -- while nothing is granted, the time is written this often: it bounds what a restart can have lost
+local OBJECTIONS = 250000 -- a new life waits this long if other processes may know an older one
+local CELLS, CELL = 256, 1000000 -- u is marked this often in the first window that a loss charges, and at most once in this time (µs)
+local KEPT = 3600000000 -- the state outlives its use by at least this: if it is gone sooner, it was lost
+local WHY = {leapt = 0, emptied = 1, missing = 2, another = 3, list = 4, restored = 5, behind = 6} -- the reasons, as the log names them: see loss.go
 local call = redis.call
-local NEWS = 1000 -- without a slot, only more than this is told to others (µs)
-local GONE = 3000000 -- while Redis's clock goes too fast, whoever told it tells more before so long (µs)
+local NEWS = 1000 -- without a slot, others are only told of more than this (µs)
+local GONE = 3000000 -- while Redis's clock goes too fast, the process that told of it tells more within this time (µs)
 local K = (#ARGV - 24) / 5
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -71,7 +71,7 @@ local function answer(state, hint)
 end
 
 local now = math.max(real_now, clock)
--- few is what fewer.lua asked for: a cap that recovers by one call a second, until there are as many as had been too many.
+-- few is the cap that fewer.lua asked for. It recovers by one call a second, until as many calls are allowed as had been too many.
 local few = tonumber(hold[6])
 if few then
   few = few + math.floor(math.max(now - (tonumber(hold[7]) or 0), 0) / 1000000)
@@ -84,7 +84,7 @@ if pace[7] and (pace[7] ~= ARGV[14] or pace[6] ~= ARGV[13]) then return answer('
 
 -- The windows. Each has a read cursor over the head of its list: nothing is written until every slot is known.
 local N, R, width, used, before, cursor, from, buf, push, longer = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
-local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this call added to it
+local open, touched = {}, {} -- place of the open sub-bucket's pair, and whether this reservation added to it
 local longest, least, most = 0, math.huge, 0
 for k = 1, K do
   N[k], R[k], width[k], longer[k] = tonumber(ARGV[20 + 5 * k]), tonumber(ARGV[21 + 5 * k]), tonumber(ARGV[22 + 5 * k]), tonumber(ARGV[23 + 5 * k])
@@ -95,9 +95,9 @@ for k = 1, K do
 end
 local present = ARGV[25] .. ' ' .. ARGV[26] .. ' ' .. ARGV[6] .. ' ' .. ARGV[7] -- the field p
 
--- What one caller has seen of Redis's clock holds for all, and for those that come when it is gone: as long as it can lie within the window.
--- What it saw may lie further back than a window: then no more of it is passed on than a clock can gain within one. What this
--- caller has seen since somebody told comes on top: neither of them has seen it all. When he is gone, another one tells all.
+-- What one caller has seen of Redis's clock holds for all callers, also for those that come after it is gone, as long as it can lie within the window.
+-- It may lie further back than a window: then no more of it is passed on than a clock can gain within one window. What this
+-- caller has seen since then is added, because neither of them has seen all of it. When the caller that told is gone, another one tells all.
 local watched, gains, ahead, me = tonumber(ARGV[21]), ARGV[22], tonumber(ARGV[23]), tonumber(ARGV[24])
 local function gained_since(moment)
   local sum = 0
@@ -124,7 +124,7 @@ for k = 1, K do
   tell = tell .. int(at) .. ' ' .. int(heard) .. ' ' .. int(who) .. ' '
 end
 
-local function forget_lists() -- without the hash the lists say nothing: their units aren't counted any more
+local function forget_lists() -- without the hash the lists mean nothing: their units are no longer counted
   for k = 1, K do call('DEL', KEYS[9 + k]) end
 end
 
@@ -138,12 +138,12 @@ local long = loss_first(R[1])
 local life, id = pool_numbers(pace[9])
 local units, before_since, since, dearest = pool_numbers(pace[10])
 if pace[1] and not pace[10] then dearest = least end -- not counted so far
-local mark, only = 0, 0 -- of a loss: nothing from before it was written later; where all was lost, the life that the state has had since
+local mark, only = 0, 0 -- of a loss: nothing from before the mark was written later. If everything was lost, only is the life that the state has had since
 
 local run, doubted, why, server = loss_run(pace[8])
-local charges, emptied, between, leapt -- as they are after a loss that was noticed now
+local charges, emptied, between, leapt -- their values after a loss that was noticed now
 
--- state_fields returns what there is to write; all of the books where they were made anew.
+-- state_fields returns the fields to write. anew also makes a new id for the books, which were rebuilt.
 local function state_fields(anew)
   if life == 0 then life, anew = root > 0 and math.min(root, now) or now, true end
   pace[10] = string.format('%.0f %.0f %.0f %.0f', units, before_since, since, dearest)
@@ -165,8 +165,8 @@ local function state_fields(anew)
   return set
 end
 
--- tally counts what is granted. What is given back later than in the cell of its slot stays counted: what was counted before a cell
--- never changes any more.
+-- tally counts what is granted. If a slot is given back after its cell has passed, it stays counted: what was counted before a cell
+-- never changes again.
 local cell = math.max(R[math.min(long, K)] / CELLS, CELL)
 local closed = {}
 local function tally(slot, cost)
@@ -186,17 +186,17 @@ local function keep(set, always)
   return renew, int(math.ceil((x - now) / 1000))
 end
 
--- charge_loss puts what may be missing from window k into its list, behind what is known from before the loss.
+-- charge_loss adds the units that may be missing from window k to its list, behind what is known from before the loss.
 local function charge_loss(k, missing)
   local list, younger = KEYS[9 + k], only > 0
   charges = loss_charged(charges or pace[13], k, mark, missing, now - R[k] - width[k], younger and mark + 1 or 0, younger and math.huge or mark)
-  if younger then -- the list is of a younger life than what is missing, and complete
+  if younger then -- the list belongs to a younger life than the missing units, and is complete
     local own = loss_take(list, mark)
     if own > 0 then call('LPUSH', list, int(own), int(mark + 1)) end
     return call('LPUSH', list, int(missing), int(mark))
   end
   local v, known = call('LRANGE', list, -2, -1), 0
-  while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later: but what is in it was written by then
+  while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later; its calls were written by then
     known = known + tonumber(v[2])
     call('LTRIM', list, 0, -3)
     v = call('LRANGE', list, -2, -1)
@@ -204,8 +204,8 @@ local function charge_loss(k, missing)
   call('RPUSH', list, int(mark), int(known + missing))
 end
 
--- missing_within returns the most units that can be missing of so long a time, by the pace of now and that of the last slot. A job that waits, or was lost with its
--- slot, may have cost more than any that is known.
+-- missing_within returns the most units that can be missing from a stretch of time, at the pace of now or at that of the last slot. A job that waits, or was lost with its
+-- slot, may have cost more than any job that is known.
 local function missing_within(gap)
   local n, r, t, tol = pool_numbers(pace[15])
   local dear = dearest
@@ -214,33 +214,33 @@ local function missing_within(gap)
   return n > 0 and math.max(missing, loss_most(gap, n, r, t, tol, dear)) or missing
 end
 
--- quarantine: slots that Redis doesn't know of any more may have been used, those between from and upto, and late at that.
--- A shortest window that isn't long passes; every longer window is charged with the most that can be missing from it. within: lost slots lie in so short a time, 0 = nobody knows.
+-- quarantine handles a loss: slots between from and upto that Redis no longer knows of may have been used, and may have been used late.
+-- It waits for the shortest window, unless that is long, and charges every longer window with the most that can be missing from it. within is how short a time the lost slots lie in (0 = unknown).
 local function quarantine(from, upto, why, within)
   local known = why == WHY.leapt
   if not pace[1] then
     forget_lists()
-    local out = {} -- windows out of force have their lists still
+    local out = {} -- windows out of force still have their lists
     for _, c in ipairs(loss_charges(pace[13])) do
       if c[1] > K then out[#out + 1] = c end
     end
     charges = loss_text(out)
   end
   emptied, between = from == 0, within and within > 0 and int(from) .. ' ' .. int(upto) or ''
-  call('HDEL', KEYS[1], 'w') -- an older version's
+  call('HDEL', KEYS[1], 'w') -- a field of an older version
   if not known then call('HSET', KEYS[2], 'lost', int(now)) end
   last, tat = math.max(last, upto), math.max(tat, upto)
   local uncounted = units - before_since
   mark, before_since, since = upto + late, units, last + 1
   quiet = math.max(quiet, mark + (long > 1 and R[1] + longer[1] or 0))
-  local missing = LOSS_FULL -- also of what limits allowed that were lowered since
+  local missing = LOSS_FULL -- it includes what limits allowed that were lowered since
   if from > 0 then missing = math.min(missing_within(loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0)), LOSS_FULL) end
   for k = long, K do
     charge_loss(k, missing)
     used[k] = used[k] + missing
   end
   lost_beside(mark, missing, from - late - LOSS_REPORTED)
-  local edge = math.max(mark, last + late) -- their lists end no later
+  local edge = math.max(mark, last + late) -- the lists of windows out of force end no later
   kept_add(edge, missing + uncounted)
   for j, window in ipairs(kept) do
     charges = loss_charged(charges or pace[13], K + j, pool_edge(edge, kept_width(window)), missing, now - kept_for(window), 0, math.huge)
@@ -253,30 +253,30 @@ local function quarantine(from, upto, why, within)
   return out
 end
 
-if floor > now + horizon + STEP_BACK then floor = 0 end -- heard before the clock was set back
+if floor > now + horizon + STEP_BACK then floor = 0 end -- the caller heard of it before the clock was set back
 floor = math.min(floor, now + horizon)
 local floor_kept = math.max(floor, root) + longest + KEPT
-local kept_long = math.max(floor_kept, math.min(heard_at, now) + longest + KEPT) -- a state that is gone before that was lost
+local kept_long = math.max(floor_kept, math.min(heard_at, now) + longest + KEPT) -- a state that is gone before then was lost
 local another = run and pace[8] and run ~= pace[8]
-if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and nobody noticed
+if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and no process noticed
   local since = life
   life = root
-  if another or doubted then return quarantine(0, now + horizon, WHY.emptied) end -- and some of the younger life is lost, too
+  if another or doubted then return quarantine(0, now + horizon, WHY.emptied) end -- and part of the younger life is lost, too
   only = since
   return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
 end
-local sure = math.max(last, clock) -- what was granted until then is all there: writes are lost from the end
+local sure = math.max(last, clock) -- everything granted until then is there: writes are lost from the end
 if jump > 0 then sure = math.min(sure, now + horizon - jump) end
 if doubted then return quarantine(math.min(sure, doubted), now + horizon, WHY[why]) end
 local within = another and loss_span() or 0
 if floor > last and floor_kept > now or not pace[1] and root > 0 and kept_long > now then
-  if jump > 0 or floor - sure > within + horizon then within = 0 end -- an older file than that of the last moments
+  if jump > 0 or floor - sure > within + horizon then within = 0 end -- the file is older than its last moments
   return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
 end
 if another and jump > 0 then return quarantine(sure, now + horizon, WHY.another) end
 local gap_from, gap_upto = pool_numbers(pace[14])
 if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(math.min(gap_from, sure), now + horizon, WHY.missing) end
-if jump > 0 then -- all who watch the clock saw the same leap: what is charged for it is charged once
+if jump > 0 then -- all who watch the clock saw the same leap: it is charged once
   local at, by = pool_numbers(pace[16])
   local rest = at > now - jump and jump - by or jump
   if rest > 0 then
@@ -286,7 +286,7 @@ if jump > 0 then -- all who watch the clock saw the same leap: what is charged f
 end
 if another then return quarantine(sure, now + horizon, WHY.another, within) end
 
--- amnesia: a list and its count don't agree (one was evicted). Nothing is certain: as if all had been lost.
+-- amnesia handles a list that does not agree with its count, because one of them was evicted. Nothing is certain then, as if everything had been lost.
 local function amnesia()
   pace[1] = false
   for k = 1, K do used[k] = 0 end
@@ -296,8 +296,8 @@ for k = 1, K do
   if used[k] > 0 and call('EXISTS', KEYS[9 + k]) == 0 then return amnesia() end
 end
 
--- Others who listen may know of an older life, which Redis has forgotten: they are called before a new one begins. How many
--- listen isn't known in a cluster.
+-- Other processes that listen may know of an older life, which Redis has forgotten. They are called before a new life begins. In a cluster,
+-- Redis does not say how many listen.
 local function others_listen()
   local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[17])
   return string.find(server, 'redis_mode:cluster', 1, true) or type(heard) == 'table' and tonumber(heard[2]) and tonumber(heard[2]) > 1
@@ -322,7 +322,7 @@ if hold[5] == '1' then return answer('paused', PAUSED_HINT) end
 if held > now then return answer('held', held - now) end
 if hold[9] then
   if tonumber(hold[9]) > now then return answer('braked', tonumber(hold[9]) - now) end
-  want = math.min(want, 1) -- the job that waits for room goes first, as far as it can be told
+  want = math.min(want, 1) -- the job that waits for room goes first, if that can be told
 end
 if need == 1 then
   if probe > now + lead then return answer('probing', math.min(probe - now - lead, PROBE_HINT)) end

@@ -1,14 +1,14 @@
--- reshape.lua: the limits have changed, or Redis's clock went far back: the lists are made anew. Composed after NowLua, pool.lua,
+-- reshape.lua rebuilds the lists after the limits have changed, or after Redis's clock went far back. Composed after NowLua, pool.lua,
 -- loss.lua and kept.lua. It runs once for each such change.
 -- KEYS 1 pace  2 hold  3 flight  4… the lists of as many windows as there can be (LISTS), then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 version of the limits  3 shape: "window:width " for each window, shortest first (µs)
---      4 a call is written at most so late after its slot (µs)
--- Returns 1, or 0 when a newer version is in force.
--- A new window is filled from an old one that remembers as long, in force or not, or else from the one that remembers longest; what no
--- window remembers is waited for, at most MOST, and charged in full where all was lost within the window. After a step back every time is moved by as much: late rather than early.
+--      4 how long after its slot a call is written at most (µs)
+-- Returns 1, or 0 if a newer version is in force.
+-- A new window is filled from an old one that reaches back as far, in force or not, or else from the one that reaches back furthest. What no
+-- window remembers is waited for, at most MOST; it is charged in full if everything was lost within the window. After a step back every time is moved by the same amount, late rather than early.
 local MOST, STEP_BACK, KEPT, CHUNK, LISTS = 60000000, 2000000, 3600000000, 4000, 8
-local EPSILON = 2000 -- an exact window allows for no more lateness than this that is not reported (µs)
-local LATE = 1000000 -- a call is written no later than this after its slot, and reported no later than this after that
+local EPSILON = 2000 -- an exact window allows for unreported lateness up to this (µs)
+local LATE = 1000000 -- a call is written within this time after its slot, and reported within this time after that
 local call = redis.call
 local now = now_us(ARGV[1])
 local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied', 'r')
@@ -28,12 +28,12 @@ end
 
 local old, new = shape(pace[2]), shape(ARGV[3])
 local in_force, same = #old, pace[2] == ARGV[3]
--- Reports of lateness that are on their way find none of the permits any more, but for lists that stay as they are: calls with such slots, and all after a
--- step back, count as written as late as can be. So do those in parts, whose windows allowed for it and don't any more; others by what their windows allowed for.
+-- Reports of lateness that are on their way find none of the permits any more, except in lists that stay as they are. So calls with such slots, and all calls after a
+-- step back, count as written as late as possible. The same holds for calls in parts, whose windows allowed for lateness and no longer do. Other calls count as late as their windows allowed for.
 local late = math.max(tonumber(ARGV[4]), math.min(LATE, old[1].window / 4))
 local reported = back > 0 and -math.huge or same and math.huge or now - late - LATE
 local newest = (tonumber(pace[3]) or 0) + LATE -- no call was later, however late a part of a window ends
-local latest_write = (tonumber(pace[3]) or 0) + late - back -- no call that is not reported was later, however often the lists are made anew
+local latest_write = (tonumber(pace[3]) or 0) + late - back -- no unreported call was later, however often the lists are rebuilt
 for k, w in ipairs(old) do w.k, w.list = k, call('LRANGE', KEYS[3 + k], 0, -1) end
 for j, window in ipairs(kept_windows(pace[9])) do
   local list = call('LRANGE', KEYS[3 + LISTS + j], 0, -1)
@@ -49,13 +49,13 @@ local function source(window)
   return old[#old]
 end
 
--- later is by how much later than its edge a call of w may have been written, for all that its new window knows.
+-- later returns how much later than its edge a call of w may have been written, as far as its new window knows.
 local function later(w, edge)
   if edge > reported or not same and (w.width or 0) > 0 then return late end
   return same and 0 or EPSILON
 end
 
--- rewritten returns the pairs of w in sub-buckets of this width, their units, and for each edge the one in its place.
+-- rewritten returns the pairs of w in sub-buckets of this width, their units, and for each edge the one that replaces it.
 local function rewritten(w, width)
   local out, units, latest, stands = {}, 0, 0, {}
   for i = 1, #w.list, 2 do
@@ -76,7 +76,7 @@ local function rewritten(w, width)
   return out, units, stands
 end
 
--- put_in puts a pair in its place among others.
+-- put_in inserts a pair in order.
 local function put_in(pairs_of, width, edge, units)
   local at = 1
   while pairs_of[at] and tonumber(pairs_of[at]) <= edge do at = at + 2 end
@@ -88,7 +88,7 @@ local function put_in(pairs_of, width, edge, units)
   end
 end
 
--- out_of_force returns the windows that are to be remembered beside the new ones: the longest that aren't among them.
+-- out_of_force returns the windows to remember beside the new ones: the longest that are not among them.
 local function out_of_force()
   local seen, out = {}, {}
   for _, w in ipairs(new) do seen[w.window] = true end
@@ -101,7 +101,7 @@ end
 
 local set, longest, lists, kept, charges = {}, 0, {}, out_of_force(), ''
 
--- carry_charges notes what losses charged an old window with as charges of window k, which has its pairs where stands says.
+-- carry_charges turns charges of an old window into charges of window k; stands says where its pairs are now.
 local function carry_charges(from, k, stands)
   for _, c in ipairs(loss_charges(pace[11])) do
     local edge = c[1] == from.k and stands[int(c[2])]
@@ -153,7 +153,7 @@ end
 call('HSET', KEYS[1], unpack(set))
 if pace[11] or charges ~= '' then call('HSET', KEYS[1], 'charges', charges) end
 
--- What was seen of a clock that goes too fast, in the longest window, holds for windows that are new.
+-- The gains of a clock that goes too fast, as seen in the longest window, hold for new windows.
 local function gained(text)
   local told, latest, most = {}, 0, 0
   for at, by, who in string.gmatch(text, '(%d+) (%d+) (%d+)') do
@@ -171,7 +171,7 @@ call('PEXPIRE', KEYS[1], ttl)
 if back > 0 then
   local lanes = string.match(KEYS[1], '^.*}:') .. 'lanes' -- their times go on: see lanes.lua
   if call('EXISTS', lanes) == 1 then call('HINCRBY', lanes, 'moved', int(back)) end
-  call('HDEL', KEYS[1], 'leapt', 'gap') -- moments to compare with what processes know, who move theirs by another measure
+  call('HDEL', KEYS[1], 'leapt', 'gap') -- moments that are compared with those of processes, which move theirs by another amount
   if pace[12] then call('HSET', KEYS[1], 'emptied', int(pace[12] - back)) end
   -- When a Redis with another run id wrote last can't be told by this one's clock.
   local run, doubted = loss_run(pace[13])

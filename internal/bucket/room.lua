@@ -1,9 +1,9 @@
--- room.lua: when a call finds room in every limit, as things stand now. Reads only. Composed after NowLua and slewed.lua.
+-- room.lua reads when a call would find room in every limit, as things are now. Composed after NowLua and slewed.lua.
 -- KEYS 1 pace  2 flight  3… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 cost of the call  3 shape of the limits, as reserve.lua keeps it
 --      then for each window: units N, µs R until a permit is ready again
--- Returns {now, when it finds room (µs; not after now: there is room, or nobody knows), number of the window that it waits for longest
---      (0: of none, no slot is given out before, as after a loss), leases of calls under way, the last slot that was given out (µs)}
+-- Returns {now, when it finds room (µs; not after now: there is room, or it is unknown), number of the window that it waits for longest
+--      (0: of no window, no slot is given out before, as after a loss), leases of calls in flight, the last slot that was given out (µs)}
 local FEW, MOST = 64, 4096
 local call = redis.call
 local now, cost = now_us(ARGV[1]), tonumber(ARGV[2])
@@ -15,7 +15,7 @@ local pace = call('HMGET', KEYS[1], unpack(fields))
 local flying = call('ZCOUNT', KEYS[2], '(' .. int(now), '+inf')
 if pace[1] ~= ARGV[3] then return {int(now), 0, 0, flying, 0} end
 
--- ready returns when so many units of a list are ready again, its oldest first.
+-- ready returns when this many units of a list are ready again, the oldest first.
 local function ready(list, missing, wait)
   local at = 0
   for from = 0, MOST, FEW do

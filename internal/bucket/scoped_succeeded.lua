@@ -1,8 +1,8 @@
--- scoped_succeeded.lua: the call that was sent ahead after the hold of a route or a lane succeeded: the rest of the scope's may follow. Composed as scoped.lua, with
+-- scoped_succeeded.lua: the call that was sent ahead after the hold of a route or a lane succeeded, so the rest of that scope's calls may follow. Composed as scoped.lua, with
 -- succeeded.lua as a function.
--- KEYS 1 pace  2 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV as succeeded.lua has them, the channel being one that wakes who waits, then: 6 r or l (route or lane)  7 its name
--- Returns what succeeded.lua does.
+-- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV as in succeeded.lua, with a channel that wakes processes that wait, then: 6 r or l (route or lane)  7 its name
+-- Returns what succeeded.lua returns.
 lanes.open(KEYS[1], 1)
 local now = now_us(ARGV[1]) + L.moved
 local key, args = L.prefix .. 'hold:' .. ARGV[6] .. ':' .. ARGV[7], {unpack(ARGV)}

@@ -1,14 +1,14 @@
--- scopes.lua: a fragment behind lanes.lua; holds and caps of single routes and lanes. A scope is r:ROUTE or l:LANE.
+-- scopes.lua: a fragment behind lanes.lua, for holds and caps of single routes and lanes. A scope is r:ROUTE or l:LANE.
 --
--- Keys, whose names begin as the pace's; their times go on when Redis's clock is set back:
---      hold:SCOPE    hash  the hold, as circuit.lua has the gateway's, and how many calls were bound in each part of 5 s. It expires when it says nothing any more
---      flight:SCOPE  zset  leases of calls under way: their ends
--- Until when a hold may say something is the lanes' field H<route>, or stands in the lane's record: so nobody looks for holds that are not there.
+-- Keys, whose names have the same prefix as the pace; their times go on when Redis's clock is set back:
+--      hold:SCOPE    hash  the hold, as circuit.lua has the gateway's, and how many calls were bound in each part of 5 s. It expires when it has no meaning any more
+--      flight:SCOPE  zset  leases of calls in flight: their ends
+-- Until when a hold may say something is in the lanes' field H<route>, or in the lane's record. So scripts don't look for holds that are not there.
 
 local SCOPES_PART, SCOPES_PROBE = 5000000, 5000000 -- as circuit.lua and reserve.lua have them
-local SCOPES_KEPT = 600000000 -- a hold that is over is remembered for so long
+local SCOPES_KEPT = 600000000 -- how long a hold that is over is remembered
 local SCOPES_PARTS = 30 -- parts of 5 s that are remembered
-local SCOPES_ROUTE, SCOPES_LANE, SCOPES_PLACE = 1, 2, 4 -- marks of a slot: its call is the one that is sent ahead after the hold of its route, of its lane; it has places in flight
+local SCOPES_ROUTE, SCOPES_LANE, SCOPES_PLACE = 1, 2, 4 -- marks of a slot: its call is sent ahead after the hold of its route, or of its lane; it has leases in flight
 
 local scopes = {}
 local S = {} -- holds that were read

@@ -1,14 +1,14 @@
 -- sliding_log.lua: the exact log of what was taken, one for all of K limits, in one hash. A fragment behind
--- algorithm.lua. An entry is the time of one script run and the running total before it; so what a window holds is the
--- total now less that of its first entry, which is found by halving: no run reads more than a few entries, however long
--- the log is. Entries lie in chunks, 14 bytes each.
+-- algorithm.lua. An entry is the time of one script run and the running total before it. So what a window holds is the
+-- total now, less that of its first entry, which is found by halving: a run reads only a few entries, however long
+-- the log is. Entries are stored in chunks, 14 bytes each.
 -- A limit is two whole numbers, cap/w: cap tokens, and w, the window's length in µs.
 -- Own fields of the hash: h index of the first entry kept   z of the next one   g running total, modulo LOG_WRAP
 --       s<i> the first entry in the window of limit i at the last change   e<n> entries from LOG_CHUNK × n on
 
 local SLIDING_LOG = {name = 'sliding-log', extra = {'h', 'z', 'g'}, names = {'s'}, each = 2}
 local LOG_CHUNK, LOG_ENTRY, LOG_NUMBER = 64, 14, 7
-local LOG_WRAP = 1125899906842624 -- 2^50, above anything that a window can hold
+local LOG_WRAP = 1125899906842624 -- 2^50, more than a window can hold
 local LOG_TRIM = 8 -- chunks dropped at a time; a run adds less than one
 
 local function log_pack(x)
@@ -35,14 +35,14 @@ local function log_time(b, index)
   return log_number(log_chunk(b, math.floor(index / LOG_CHUNK)), index % LOG_CHUNK * LOG_ENTRY + 1)
 end
 
--- log_since returns what was taken from an entry on.
+-- log_since returns what was taken since an entry.
 local function log_since(b, index)
   if index >= b.z then return 0 end
   local at = index % LOG_CHUNK * LOG_ENTRY + 1 + LOG_NUMBER
   return (b.g - log_number(log_chunk(b, math.floor(index / LOG_CHUNK)), at)) % LOG_WRAP
 end
 
--- log_first returns the first entry from lo on for which holds(index) is true, or z; from there on it must stay true.
+-- log_first returns the first entry from lo on for which holds(index) is true, or z. From there on holds must stay true.
 -- It looks near lo first.
 local function log_first(b, lo, holds)
   local hi, step = lo, 1
@@ -68,7 +68,7 @@ local function log_count(b)
   for i = 1, b.count do b.u[i] = log_since(b, b.s[i]) end
 end
 
--- log_empty begins the log anew; what another algorithm left counts as one entry that fills every limit.
+-- log_empty begins the log anew. What another algorithm has stored counts as one entry that fills every limit.
 local function log_empty(b)
   b.h, b.z, b.g, b.chunks, b.written, b.wipe = 0, 0, 0, {}, {}, true
   for i = 1, b.count do b.s[i] = 0 end
@@ -86,7 +86,7 @@ local function bucket_load(key, now, argv, at)
     log_add(b, b.last)
     b.g = math.max(unpack(b.cap))
   end
-  local first, known = b.z, b.z -- known: where the longest window began under the limits before these
+  local first, known = b.z, b.z -- known: where the longest window began under the previous limits
   for _, row in ipairs(b.rows) do known = math.min(known, tonumber(row.s)) end
   if b.alien then known = 0 end
   for i = 1, b.count do
@@ -120,7 +120,7 @@ local function bucket_reset(b)
   end)
 end
 
--- log_trim returns the fields of chunks that no window reaches into any more, not all at once.
+-- log_trim returns the fields of some chunks that no window reaches into any more.
 local function log_trim(b)
   local old, from = {}, math.floor(b.h / LOG_CHUNK)
   for n = from, math.min(math.floor(math.min(unpack(b.s)) / LOG_CHUNK), from + LOG_TRIM) - 1 do

@@ -1,6 +1,6 @@
 -- sliding_window.lua: a counter for each part of the window of each of K limits, all in one hash. A fragment behind
--- algorithm.lua. What is taken counts from then until a whole window after its part has ended: so no window, wherever
--- it begins, holds more than the limit. With P parts to a window at most P + 1 are kept, and P/(P + 1) of the limit is
+-- algorithm.lua. What is taken counts until a whole window after its part has ended. So no window, wherever
+-- it begins, holds more than the limit. With P parts to a window, at most P + 1 are kept, and P/(P + 1) of the limit is
 -- reached.
 -- A limit is three whole numbers, cap/w/p: cap tokens, w, the window's length in µs, and p, the length of a part.
 -- Own fields of the hash: w<i> length   l<i> "end count end count …" of the parts, oldest first
@@ -8,7 +8,7 @@
 local SLIDING_WINDOW = {name = 'sliding-window', extra = {}, names = {'w', 'l'}, each = 3}
 
 -- sliding_source returns the stored parts that serve a window of length w: those of the same length, else of the
--- shortest that is longer, else of the longest. The parts say when they end, so it doesn't matter how long they are.
+-- shortest that is longer, else of the longest. The parts say when they end, so their length does not matter.
 local function sliding_source(b, w)
   local best, length = '', 0
   for _, row in ipairs(b.rows) do

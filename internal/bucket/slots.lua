@@ -1,4 +1,4 @@
--- slots.lua: a part of reserve.lua: the next slots, for whatever jobs will be pulled at them.
+-- slots.lua: a part of reserve.lua that takes the next slots, for whatever jobs will be pulled at them.
 
 local slots, hint, earliest, at, sum = {}, 0, math.max(now + lead, quiet), {}, {}
 for i = 1, want do

@@ -1,9 +1,9 @@
--- sorted.lua: a fragment behind lanes.lua; the queue's lines are the door of the lanes: tasks that stand there go to the line of the same name in their flow. So
--- whoever puts a task into the queue knows nothing of lanes, and neither do those that were there before them.
+-- sorted.lua: a fragment behind lanes.lua. The queue's lines are the door of the lanes: tasks in them move to the line of the same name in their flow. So
+-- the code that enqueues a task knows nothing of lanes, and neither do programs older than lanes.
 
-local SORTED_MOST, SORTED_PUSH = 500, 1000 -- tasks at a time, and as many as one command takes
+local SORTED_MOST, SORTED_PUSH = 500, 1000 -- tasks at a time; how many one command takes
 
--- sorted_entered says of tasks that left the door of a class, by their flow, that they stand in lanes now: admission counts those that do not (share.lua of internal/record).
+-- sorted_entered records for tasks that left the door of a class, by their flow, that they are in lanes now: admission counts those that are not (share.lua of internal/record).
 local function sorted_entered(doors, gone)
   for class, of in pairs(gone) do
     local key, left = L.prefix .. 'entering:' .. class, false
@@ -16,15 +16,15 @@ local function sorted_entered(doors, gone)
   end
 end
 
--- sorted_flow returns in which flow a task belongs. One without a record is nobody's: it is of the usual class and the lane of jobs that have none.
+-- sorted_flow returns the flow and lane that a task belongs to. A task without a record has the usual class and the empty lane.
 local function sorted_flow(task, classes, usual)
   local class, route, lane = flow_of(L.prefix .. 'job:' .. (string.match(task, '^(.+)~%d+$') or ''))
   if class == usual or not classes[class] then class = '' end
   return class .. ':' .. route, lane
 end
 
--- sorted moves tasks from the doors, {key, line, the class whose newcomers stand there} each, and returns how many. Those that were put back before they were called, in a line of their class, go
--- before others of it: they have a later generation. Tasks leave a door when they are in their lanes: a key that something else has written to ends the script before.
+-- sorted moves tasks from the doors, {key, line, the class whose newcomers come in there} each, and returns how many. In a line of their class, tasks that were put back before they were called go
+-- before the others: they have a later generation. Tasks leave a door only when they are in their lanes, so that the script can end early at a key that something else has overwritten.
 local function sorted(doors, classes, usual, now, rank)
   local most, all, order, first, gone = SORTED_MOST, {}, {}, lanes.state('tasks') == 0, {}
   for _, door in ipairs(doors) do

@@ -1,9 +1,9 @@
--- unbind.lua: slots of a gateway with lanes that were not used go back: their permits on its route and in its lane, and, with those that still have it, the job: to
--- the head of its line, with its share. Composed after NowLua, permits.lua, lanes.lua and scopes.lua. release.lua has given the account's back.
--- KEYS 1 pace  2 active  3 lease  4 one that nobody writes: half of the script could run while a cluster's slot moves
+-- unbind.lua gives back slots of a gateway with lanes that were not used: their permits on the route and in the lane, and the job, if it is still theirs. The job goes to
+-- the head of its line, with its share. Composed after NowLua, permits.lua, lanes.lua and scopes.lua. release.lua has given back the account's permits.
+-- KEYS 1 pace  2 active  3 lease  4 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 weight of a lane, then for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line,
 --      lease, marks (scopes.lua)
--- Returns how many jobs went back. One that a sweep has taken up is left to it.
+-- Returns how many jobs went back. A job that a sweep has taken is left to the sweep.
 lanes.open(KEYS[1], tonumber(ARGV[1]))
 local back = 0
 for i = 2, #ARGV, 10 do

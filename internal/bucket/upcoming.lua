@@ -1,6 +1,6 @@
--- upcoming.lua: which tasks come next. Fragment of reserve.lua, and its KEYS: 2 hold  7 retries  8 replays.
+-- upcoming.lua: a fragment of reserve.lua that finds out which tasks come next. It uses the KEYS of reserve.lua: 2 hold  7 retries  8 replays.
 
--- head appends tasks of a line to a list until it has so many, the next one first. The head of a line is the list's right end.
+-- head appends tasks of a line to a list until the list has enough, the next one first. The head of a line is the list's right end.
 local function head(tasks, line, most)
   most = most - #tasks
   local v = most > 0 and redis.call('LRANGE', line, -most, -1) or {}
@@ -8,8 +8,8 @@ local function head(tasks, line, most)
   return tasks
 end
 
--- upcoming returns so many of the tasks that wait, in the order in which dequeue.lua will pull them. Where it turns out otherwise, a handler trades its slot.
--- first are the lines of jobs that were never called; floors of classes are not looked at. called is how many wait that were called before; ahead says that one call is
+-- upcoming returns some of the tasks that wait, in the order in which dequeue.lua will pull them. If the order turns out differently, a handler trades its slot.
+-- first has the lines of jobs that were never called; floors of classes are not considered. called is how many wait that were called before. ahead means that one call is
 -- sent ahead.
 local function upcoming(most, first, called, ahead)
   local fresh = {}

@@ -1,6 +1,6 @@
--- waiting.lua: a part of reserve.lua: how many slots the jobs that wait need, and what each costs.
+-- waiting.lua: a part of reserve.lua that finds out how many slots the waiting jobs need, and what each costs.
 
--- Slots that are out already, in any process, will be used by the jobs that wait first.
+-- Slots that were already given out, to any process, are for the jobs that come first.
 local function slots_ahead()
   if last <= now or width[1] > 0 then return 0 end
   local count, seen = 0, 0
@@ -12,7 +12,7 @@ local function slots_ahead()
     end
     seen = seen + POOL_CHUNK
   until not v[1] or tonumber(v[1]) <= now + allowance or seen == POOL_REACH
-  return math.min(count, math.floor((last - now + tolerance) / T) + 1) -- other processes may allow for more: some were called already
+  return math.min(count, math.floor((last - now + tolerance) / T) + 1) -- other processes may allow for more: some of these were called already
 end
 
 local costs = {}
@@ -30,7 +30,7 @@ if asked == 0 then
     costs = call('HMGET', KEYS[5], unpack(upcoming(ahead + want, first, called, need == 1), ahead + 1))
   end
 end
--- A cost above a limit can't be had: its handler will say so.
+-- A cost above a limit can never be had: the job's handler reports it.
 local function cost_of(i)
   if asked > 0 then return asked end
   return math.min(tonumber(costs[i]) or 1, least)

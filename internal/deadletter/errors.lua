@@ -1,7 +1,7 @@
--- errors.lua: what a stretch of a set of parked jobs has for errors, each text once; or which of its jobs have certain ones. Reads only.
+-- errors.lua reads the errors of a stretch of a set of parked jobs, each text once; or which of its jobs have certain errors.
 -- KEYS 1 parked:<reason>, or its part of one batch
 -- ARGV 1 prefix of records  2 lowest score  3 highest score  4 how many jobs at most  5… the errors asked for, if any
--- returns {jobs looked at, last score (false if there was none), error1, error2, …}; where errors are asked for {id1, score1, …}
+-- returns {jobs looked at, last score (false if there was none), error1, error2, …}; if errors are asked for {id1, score1, …}
 local first = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[2], ARGV[3], 'LIMIT', 0, 1)[1]
 if not first then return #ARGV > 4 and {} or {0, false} end
 local n = math.min(tonumber(ARGV[4]), redis.call('ZCOUNT', KEYS[1], ARGV[2], ARGV[3]))
@@ -9,7 +9,7 @@ local from = redis.call('ZRANK', KEYS[1], first)
 local to = from + n - 1
 
 -- texts returns the errors of the stretch. Redis reads a field of many records with one command in a third of the time that it takes with
--- one for each; a cluster does not let it, nor does a server that has no such command for this user.
+-- one command for each. A cluster does not allow that, and neither does a server that has no such command for this user.
 local function texts()
   local all = redis.pcall('SORT_RO', KEYS[1], 'BY', 'nosort', 'LIMIT', from, n, 'GET', ARGV[1] .. '*->@error')
   if not all.err then return all end

@@ -1,6 +1,6 @@
--- join.lua: puts one trail behind another one, and gives it the other one's name. What records say of places in the first one stays true.
--- So does the chain of the first one; the entries of the second one get new links in it, and one behind them says how their own chain ended.
--- KEYS 1 the trail that goes first  2 the one whose entries go behind it, and whose name it gets  3, 4 their chains  5, 6 how these end
+-- join.lua appends one trail to another, and gives the result the name of the appended one. What records say about places in the first trail stays true.
+-- So does the chain of the first one. The entries of the second one get new links in it, and an entry after them says how their own chain ended.
+-- KEYS 1 the trail that goes first  2 the one whose entries come after it, and whose name it gets  3, 4 their chains  5, 6 how these end
 -- ARGV 1 how the chain of the second one ends, as it was read ('' = there is none)  2 the entry that says so ('' = none)
 -- returns 1 joined  0 there is no first one  2 that chain has another end by now: nothing was written
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end

@@ -1,11 +1,11 @@
--- move.lua: gives keys of one gateway the names of another one. Each step may be done twice.
--- KEYS in pairs: the old name, the new one. What has the new name goes, but for jobs and their books: the new name had none, so those were moved here,
--- and somebody has written under the old name since
--- ARGV for each pair: '' or what the field msg of the hash is to be
+-- move.lua gives keys of one gateway the names of another. Each step may be done twice.
+-- KEYS in pairs: the old name, the new one. A key that has the new name is deleted, except jobs and their books: the new name had none, so those were moved here,
+-- and something was written under the old name since
+-- ARGV for each pair: '' or the new value of the field msg of the hash
 -- returns how many keys got another name; the error TAKEN if both names have such a key
 local moved = 0
 
--- kept says that a key has jobs or their books, which nothing may overwrite.
+-- kept reports whether a key has jobs or their books, which must not be overwritten.
 local function kept(key)
   if string.find(key, '}:counters$') then return (tonumber(redis.call('HGET', key, 'accepted') or '') or 0) > 0 end
   return (string.find(key, '}:job:') or string.find(key, '}:parked:') or string.find(key, '}:t:') or string.find(key, '}:pending$')) and redis.call('EXISTS', key) == 1

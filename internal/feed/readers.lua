@@ -3,13 +3,13 @@
 --   r:READER  cursor up to which it has acknowledged    d:READER  how many outcomes were dropped before it had
 --   held, waits  since when the feed holds the gateway (µs), and the reader that it waits for; absent: it does not
 
--- place_of reads a cursor.
+-- place_of parses a cursor.
 local function place_of(cursor)
   local epoch, time = string.match(cursor or '', '^(%d+)-(%d+)$')
   return tonumber(epoch) or 0, tonumber(time) or 0
 end
 
--- entry_behind returns the first entry behind a place: its epoch and time, the number of its first outcome, and how many it has; nil if there is none.
+-- entry_behind returns the first entry after a place: its epoch and time, the number of its first outcome, and how many it has; or nil.
 local function entry_behind(stream, epoch, time)
   local entry = redis.call('XRANGE', stream, int(epoch) .. '-' .. int(time + 1), '+', 'COUNT', '1')[1]
   if not entry then return nil end
@@ -18,7 +18,7 @@ local function entry_behind(stream, epoch, time)
   return e, t, tonumber(first) or 0, tonumber(count) or 1
 end
 
--- behind returns how many outcomes there are behind a place, of number outcomes that there were in all, and when the first of them was (µs; 0 where there is none).
+-- behind returns how many outcomes come after a place, if number is how many there were in all, and when the first of them was (µs; 0 if there is none).
 local function behind(stream, number, epoch, time)
   local e, t, first, count = entry_behind(stream, epoch, time)
   if not e then return 0, 0 end

@@ -1,11 +1,11 @@
--- tend.lua: looks how far the readers of a gateway's feed are, lets go of what all of them have, and holds the gateway, or drops what is too old, where one is
--- too far behind. Composed after NowLua and readers.lua.
+-- tend.lua looks how far the readers of a gateway's feed are, and deletes what all of them have. If a reader is too far behind, it holds the gateway, or drops what is too old.
+-- Composed after NowLua and readers.lua.
 -- KEYS 1 feed  2 outcomes
--- ARGV 1 now (µs, 0 = Redis's)  2 "1": only look, change nothing  3 how long an outcome stays where there is no reader (µs)
+-- ARGV 1 now (µs, 0 = Redis's)  2 "1": only look, change nothing  3 how long an outcome stays if there is no reader (µs)
 --      4 how many outcomes a reader may be behind (0 = any number)  5 hold | drop  6… the readers
 -- returns {how many outcomes there were, how many are kept, since when the gateway is held (µs, 0 = it is not), the reader that it waits for}, then for each reader: its cursor, how many outcomes it is behind, when the
 --      first of them was (µs, 0 = there is none), how many were dropped before it had them
-local DROPS, AGAIN = 200, 0.9 -- entries looked at at a time; the hold is over when so much of what a reader may be behind is left
+local DROPS, AGAIN = 200, 0.9 -- entries looked at at a time; the hold is over when a reader is behind by this part of the bound or less
 local feed, stream, look, most, now = KEYS[1], KEYS[2], ARGV[2] == '1', tonumber(ARGV[4]), now_us(ARGV[1])
 local v = redis.call('HMGET', feed, 'number', 'held', 'waits')
 local number, held, waits = tonumber(v[1] or '') or 0, tonumber(v[2] or '') or 0, v[3] or ''
@@ -20,7 +20,7 @@ for a = 6, #ARGV do
   if not worst or reader.behind > worst.behind then worst = reader end
 end
 
--- drop takes out the oldest entries until a reader that has had nothing is no further behind than it may be; those that are too far behind have lost them.
+-- drop deletes the oldest entries until a reader that has had nothing is no further behind than it may be. Readers that are too far behind lose them.
 local function drop()
   local till = number - most
   for _ = 1, DROPS do
@@ -51,13 +51,13 @@ local function drop()
   end
 end
 
--- trim lets go of what all readers have, or where there is none of what has been kept for long enough.
+-- trim deletes what all readers have or, without a reader, what has been kept for long enough.
 local function trim()
   if worst then
     redis.call('XTRIM', stream, 'MINID', int(worst.epoch) .. '-' .. int(worst.time + 1))
     return
   end
-  for _ = 1, 16 do -- an epoch each
+  for _ = 1, 16 do -- once for each epoch
     local first = redis.call('XRANGE', stream, '-', '+', 'COUNT', '1')[1]
     if not first then return end
     local epoch = place_of(first[1])

@@ -1,8 +1,8 @@
--- arrive.lua: ends a rename, when all else has the new name. The data is that of the old name, and so is its age: who remembers it finds out if it is an old
--- snapshot. The incarnations of the new name come before. If the old name's present one is among them, the new name's data goes back on it, and this is an older state:
+-- arrive.lua ends a rename, when everything else has the new name. The data is that of the old name, and so is its age: a process that remembers the old name finds out if it is an old
+-- snapshot. The incarnations of the new name come before it. If the old name's present incarnation is among them, this state is older than what the new name has had:
 -- it is doubted. Composed after NowLua, alive.lua and line.lua.
 -- KEYS 1 alive of the old name  2 alive of the new name  ARGV 1 now (µs, 0 = Redis's)  2 what is done, as leave.lua has it
--- returns 1 ended  0 it was before
+-- returns 1 ended  0 it had ended before
 if redis.call('HGET', KEYS[2], 'moving') ~= ARGV[2] then return 0 end
 local now = now_us(ARGV[1])
 local old = redis.call('HMGET', KEYS[1], 'line', 'marks', 'at', 'gaps', 'format')
@@ -10,7 +10,7 @@ local new = redis.call('HMGET', KEYS[2], 'line', 'marks', 'at', 'v', 'format')
 redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], 'moving', 'entry')
 if not old[1] and not new[1] then
-  redis.call('DEL', KEYS[2]) -- nobody has served either
+  redis.call('DEL', KEYS[2]) -- no dispatcher has served either
   return 1
 end
 local format = math.max(tonumber(old[5]) or 0, tonumber(new[5]) or 0)

@@ -1,5 +1,5 @@
--- doubt.lua: somebody has seen data that this Redis doesn't know. From now on nobody calls the gateway, on any machine, until an operator
--- settles it. Of several doubts the one that reaches back furthest counts. Composed after NowLua, alive.lua and line.lua.
+-- doubt.lua: a process has seen data that this Redis does not have. From now on no dispatcher on any machine calls the gateway, until an operator
+-- settles it. Of several doubts, the one that reaches back furthest counts. Composed after NowLua, alive.lua and line.lua.
 -- KEYS 1 alive  2 pace  3 feed
 -- ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it ('' = none)  3 from when on the data knows nothing (µs)
 --      4 the last sign of life that the caller knows of (µs)  5 the incarnations that it knows

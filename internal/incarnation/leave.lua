@@ -1,10 +1,10 @@
--- leave.lua: begins to rename a gateway, or to forget one: from then on nobody calls it and nothing goes in. What has to be so for that is looked at in the same step. Composed after
+-- leave.lua begins to rename a gateway, or to forget one. From then on it is not called, and no job goes in. The same step checks what that requires. Composed after
 -- NowLua and alive.lua.
 -- KEYS 1 alive  2 open  3 counters  4 trail, and, to rename, of the new name too: 5 alive  6 counters
--- ARGV 1 now (µs, 0 = Redis's)  2 what is done, "rename OLD NEW" or "forget NAME": it stands in both alive, as moving  3 how long without a sign of life means that nobody
+-- ARGV 1 now (µs, 0 = Redis's)  2 what is done, "rename OLD NEW" or "forget NAME": it is in both alive, as moving  3 how long without a sign of life means that no dispatcher
 --      serves it (µs)  4 an entry for the trail ('' = none)
--- returns {what, a number}: begun, and again where it was begun before, both with the place of the entry in the trail, and to forget, with when that was (µs); else nothing
--- was changed: other, with what is done instead; served (1 the old name, 2 the new one); doubted; open, with how many attempts; taken, with how many jobs the new name has had
+-- returns {what, a number}: begun, and again if it was begun before, both with the place of the entry in the trail, and to forget, with when that was (µs). With any other, nothing
+-- was changed: other, with what is being done instead; served (1 the old name, 2 the new one); doubted; open, with how many attempts; taken, with how many jobs the new name has had
 local now, what, two = now_us(ARGV[1]), ARGV[2], #KEYS > 4
 local function seen(alive)
   local v = redis.call('HMGET', alive, 'v', 'at', 'df', 'moving', 'entry')

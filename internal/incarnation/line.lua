@@ -1,6 +1,6 @@
 -- line.lua: lists of incarnations, and what begins with one. A fragment: local functions only.
 
--- line_with adds to a list what it lacks of another one.
+-- line_with adds to a list what it lacks of another list.
 local function line_with(line, more)
   for name in string.gmatch(more, '%S+') do
     if not string.find(' ' .. line .. ' ', ' ' .. name .. ' ', 1, true) then
@@ -10,7 +10,7 @@ local function line_with(line, more)
   return line
 end
 
--- feed_epoch begins an epoch of the outcome feed, if there is one (told.lua of internal/record): what is told from now on comes behind all that was told before, also to readers
+-- feed_epoch begins an epoch of the outcome feed, if there is one (told.lua of internal/record). What is told from now on comes after everything told before, even for readers
 -- that have seen what this data lacks, and by a clock that is behind.
 local function feed_epoch(feed, now)
   local epoch = redis.pcall('HGET', feed, 'epoch')

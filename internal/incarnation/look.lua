@@ -1,7 +1,7 @@
--- look.lua: all that a gateway's data says of its own age. Reads only. Composed after NowLua.
+-- look.lua reads everything that a gateway's data says about its own age. Composed after NowLua.
 -- KEYS 1 alive  2 counters  ARGV 1 now (µs, 0 = Redis's)
--- returns {now, line, at, v, gaps, marks, df, ds, dl, moving, format} as texts, '' where there is none; fields: internal/redisdb/alive.lua. Where no dispatcher has
---      written the format, it is the one that producers have
+-- returns {now, line, at, v, gaps, marks, df, ds, dl, moving, format} as texts, '' if there is none; fields: internal/redisdb/alive.lua. If no dispatcher has
+--      written the format, it is the one that producers have written
 local v = redis.call('HMGET', KEYS[1], 'line', 'at', 'v', 'gaps', 'marks', 'df', 'ds', 'dl', 'moving', 'format')
 local seen = {int(now_us(ARGV[1]))}
 for i = 1, 10 do seen[i + 1] = v[i] or '' end

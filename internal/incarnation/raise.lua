@@ -1,4 +1,4 @@
--- raise.lua: a gateway's data gets a newer format, that of the caller, or its own in the caller's way to write it. With another v, whoever knows only older ones must look before the next call, and finds out. Composed after NowLua
+-- raise.lua: a gateway's data gets a newer format, that of the caller, or its own format written the caller's way. The v changes, so a process that knows an older one must look before its next call, and finds out. Composed after NowLua
 -- and alive.lua.
 -- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it  3 the caller's format
 -- returns 1 written  0 the data has changed meanwhile: look again

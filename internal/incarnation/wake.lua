@@ -1,7 +1,7 @@
--- wake.lua: the first sign of life after a silence. The silence is written down: whoever saw life in it knows that the data is an old
--- snapshot, whose last sign of life somebody without a memory has moved on. Composed after NowLua and alive.lua.
+-- wake.lua: the first sign of life after a silence. It records the silence: a process that saw life during it knows that the data is an old
+-- snapshot, whose last sign of life was moved on by a process that did not know. Composed after NowLua and alive.lua.
 -- KEYS 1 alive  ARGV 1 now (µs, 0 = Redis's)  2 v as the caller has seen it
--- returns 1 written  0 somebody was faster
+-- returns 1 written  0 another process was faster
 local KEPT = 16
 local now, v = now_us(ARGV[1]), redis.call('HMGET', KEYS[1], 'v', 'at', 'gaps')
 local at = tonumber(v[2]) or 0

@@ -1,6 +1,6 @@
--- astray.lua: tasks that perhaps nobody holds any more. Reads only.
+-- astray.lua reads tasks that perhaps no worker holds any more.
 -- KEYS 1 active  2 lease  3… asynq's own sets, in which no task of ours belongs: retry, archived, scheduled, completed
--- ARGV 1 now (µs, 0 = Redis's)  2 a lease that ends sooner than this is told (µs from now)  3 most tasks of each kind
+-- ARGV 1 now (µs, 0 = Redis's)  2 a lease that ends within this time is reported (µs from now)  3 most tasks of each kind
 -- returns {now, task, end of its lease (s), task, '' (active without a lease, or in one of the sets), …}, all as text
 local now, most = now_us(ARGV[1]), tonumber(ARGV[3])
 local low = string.format('(%.6f', (now + tonumber(ARGV[2])) / 1000000)

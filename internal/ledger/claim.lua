@@ -1,5 +1,5 @@
--- claim.lua: before jobs go in, their ids are claimed for one gateway, so that no other one takes them in meanwhile (dedupe_scope: all). A claim that is not given back
--- ends by itself. It is safe to run twice. Composed after NowLua.
+-- claim.lua: before jobs go in, their ids are claimed for one gateway, so that no other gateway accepts them meanwhile (dedupe_scope: all). A claim that is not given back
+-- expires. It is safe to run twice. Composed after NowLua.
 -- KEYS claims of ids: of one hash tag in a cluster
 -- ARGV 1 gateway  2 the offer that claims them  3 how long a claim lives (ms)  4 1: only what this offer has claimed and still holds, for as long again
 -- returns {now (µs), and for each key: '' if the id is claimed now, or the other gateway that has claimed it, or, with 4, 'ended'}
@@ -12,7 +12,7 @@ end
 
 local function claimed(claim)
   local gateway = redis.pcall('HGET', claim, 'gateway')
-  if type(gateway) == 'table' then -- a key of another type: somebody else's rubbish
+  if type(gateway) == 'table' then -- a key of another type: damaged data
     redis.call('DEL', claim)
     gateway = false
   end

@@ -1,4 +1,4 @@
--- flying.lua: how many jobs of each lane are under way. Reads only.
+-- flying.lua reads how many jobs of each lane are in flight.
 -- KEYS 1 open  2 active
 -- ARGV 1 prefix of records  2 how many jobs are looked at, at most
 -- returns {1 if these were all, lane, jobs, lane, jobs, …}

@@ -1,4 +1,4 @@
--- known.lua: which of some jobs a gateway knows. Writes nothing.
+-- known.lua reads which of some jobs a gateway knows.
 -- KEYS 1 alive  2… records of jobs
 -- returns {1 if the gateway is being renamed (its jobs change their keys), else 0, and of each job that is known: its place, from 1, and its digest ('' = it can't be read)}
 local function none_known()

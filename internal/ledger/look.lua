@@ -1,4 +1,4 @@
--- look.lua: a gateway at a glance, all of one moment. Reads only.
+-- look.lua reads a gateway at a glance, all of one moment.
 -- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due  11 asking  12 classes, then parked:<reason> of every reason
 -- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 prefix of the lines of classes
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
@@ -6,7 +6,7 @@
 --          gap before the present one, how many these are, calls of the present bucket and the one before, parked1, parked2, …,
 --          then of each reason when its oldest job was parked (µs, 0 = there is none)}
 local now = now_us(ARGV[1])
-local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled whose attempt has yet to begin
+local flying = redis.call('ZCARD', KEYS[7]) -- attempts begun, and tasks pulled whose attempt has not begun yet
 for _, task in ipairs(redis.call('LRANGE', KEYS[2], 0, -1)) do
   local id, generation = string.match(task, '^(.*)~(%d+)$')
   if id then
@@ -34,7 +34,7 @@ if spans > 0 and at > bucket - 12 then -- calls began within the first of them
 end
 local queued = redis.call('LLEN', KEYS[1])
 local scheduled, retrying, asking = 0, 0, 0
-if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]) > 0 then -- seldom: most gateways have none of them
+if redis.call('EXISTS', KEYS[3], KEYS[4], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]) > 0 then -- rarely: most gateways have none of them
   queued = queued + redis.call('LLEN', KEYS[8]) + redis.call('LLEN', KEYS[9]) + redis.call('LLEN', KEYS[10])
   for _, class in ipairs(redis.call('HKEYS', KEYS[12])) do queued = queued + queued_of(ARGV[3], class) end
   scheduled, retrying, asking = redis.call('ZCARD', KEYS[3]), redis.call('ZCARD', KEYS[4]), redis.call('ZCARD', KEYS[11])

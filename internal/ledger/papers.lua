@@ -1,8 +1,8 @@
--- papers.lua: takes tasks of jobs that have moved on out of a stretch of one of the queue's lines, counted from its tail. What it leaves keeps its order.
--- KEYS 1 the line  2 costs  3 one that nobody writes: half of the script could run while a cluster's slot moves
+-- papers.lua removes tasks of jobs that have moved on from a stretch of one of the queue's lines, counted from its tail. The others keep their order.
+-- KEYS 1 the line  2 costs  3 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 place of the first  2 how many  3 prefix of records  4 prefix of tasks
--- returns {how many tasks were looked at, how many of them were taken out}
-local GONE = '~' -- no task is called so
+-- returns {how many tasks were looked at, how many of them were removed}
+local GONE = '~' -- no task has this name
 local over = {parked = true, done = true, discarded = true, scheduled = true, retrying = true, pending = true}
 local from, gone = tonumber(ARGV[1]), 0
 local tasks = redis.call('LRANGE', KEYS[1], ARGV[1], int(from + tonumber(ARGV[2]) - 1))

@@ -1,9 +1,9 @@
--- reflow.lua: puts a stretch of what is parked as rejected into the parts of flows (shelf.lua): jobs that were parked before there were any, or by a process whose file has
--- none. Or it takes out of a part what is not parked so any more.
--- KEYS 1 parked:rejected  2 counters  3 parked:flows  4 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV 1 in | out | level  2 prefix of records  3 in: the place behind which to begin (a score); out: the flow ('' = those that never fit); level: how many were missing before
+-- reflow.lua puts a stretch of the jobs parked as rejected into the parts of flows (shelf.lua): jobs that were parked before there were parts, or by a process whose file has
+-- none. Or it removes from a part jobs that are no longer parked so.
+-- KEYS 1 parked:rejected  2 counters  3 parked:flows  4 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV 1 in | out | level  2 prefix of records  3 in: the place after which to begin (a score); out: the flow ('' = those that never fit); level: how many were missing before
 --      4 how many  5 out: place of the first
--- returns {how many it looked at, the place of the last (in), how many of them it put in or took out, how many are missing now (fewer than 0: too many are there)}
+-- returns {how many it looked at, the place of the last (in), how many of them it put in or took out, how many are missing now (below 0: too many are there)}
 local what, record, call = ARGV[1], ARGV[2], redis.call
 local function missing() return call('ZCARD', KEYS[1]) - (tonumber(call('HGET', KEYS[2], 'flowed') or '') or 0) end
 
@@ -18,7 +18,7 @@ local function put_in()
       call('ZADD', KEYS[3], 'NX', shelf_turn(0, false, tonumber(last)), flow)
     end
   end
-  call('HINCRBY', KEYS[2], 'flowed', put) -- 0 says that there are parts from now on
+  call('HINCRBY', KEYS[2], 'flowed', put) -- 0 means that there are parts from now on
   return {int(#ids / 2), last, int(put), int(missing())}
 end
 
@@ -32,7 +32,7 @@ local function take_out()
   return {int(#ids), '0', int(gone), int(missing())}
 end
 
--- What was missing before all was looked at, and still is, is missing in the count alone.
+-- If as many are still missing as before everything was looked at, only the count is wrong.
 local function level()
   if missing() == tonumber(ARGV[3]) then shelf_count(record, missing()) end
   return {'0', '0', '0', int(missing())}

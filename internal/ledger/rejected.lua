@@ -1,7 +1,7 @@
--- rejected.lua: jobs that are parked as rejected, oldest first, with what taking them in again needs. Reads only.
+-- rejected.lua reads jobs that are parked as rejected, oldest first, with what is needed to readmit them.
 -- KEYS 1 parked:rejected
--- ARGV 1 the place behind which to begin (a score, µs; 0 = at the oldest)  2 how many  3 prefix of records
--- returns {id, generation, cost, place, id, generation, cost, place, …}; the generation is -1 where the record is no such
+-- ARGV 1 the place after which to begin (a score, µs; 0 = at the oldest)  2 how many  3 prefix of records
+-- returns {id, generation, cost, place, id, generation, cost, place, …}; the generation is -1 if the record is damaged
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(ARGV[2]))
 local found = {}
 for i = 1, #ids, 2 do

@@ -1,13 +1,13 @@
--- turns.lua: the parked jobs that go in next where a gateway has flows (share.lua): of the flows with the fewest jobs in the queue, in turn, each flow's in their order. It
--- looks at twice so many flows at most as it returns jobs, and puts right what parked:flows says of them; and of one that it comes upon by chance, whose tasks may have been taken out.
--- KEYS 1 parked:flows  2 parked:rejected  3 counters  4 pending  5 one that nobody writes: half of the script could run while a cluster's slot moves
+-- turns.lua returns the parked jobs that go in next if a gateway has flows (share.lua): those of the flows with the fewest jobs in the queue, in turn, each flow's in their order. It
+-- looks at up to twice as many flows as it returns jobs, and corrects what parked:flows says of them. It also corrects one flow chosen at random, whose tasks may have been removed.
+-- KEYS 1 parked:flows  2 parked:rejected  3 counters  4 pending  5 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 now (µs, 0 = Redis's)  2 how many jobs at most  3 prefix of records  4 what share_open reads
--- returns {1 if all that is parked as rejected stands in the parts of flows, how many jobs it looked at, id, generation, cost, id, generation, cost, …}; the generation is -1 where the
---      record is no such
+-- returns {1 if all jobs parked as rejected are in the parts of flows, how many jobs it looked at, id, generation, cost, id, generation, cost, …}; the generation is -1 if the
+--      record is damaged
 local now, most, record, call = now_us(ARGV[1]), tonumber(ARGV[2]), ARGV[3], redis.call
 local flows, turns, found = share_open(ARGV[4], record, KEYS[4]), {}, {}
 
--- look notes a flow, its level being the more the later its turn comes.
+-- look notes a flow; the later its turn comes, the higher its level.
 local function look(name, score)
   local class, route, lane = string.match(name, '^([^:]*):([^:]*):(.*)$')
   local f = class and share_flow(class, route, lane)
@@ -60,7 +60,7 @@ end
 local level = turns[1] and turns[1].level
 while level and #order < most do level = round(level) end
 
--- head returns the next job of a flow. What is not parked so any more leaves its part.
+-- head returns the next job of a flow. Jobs that are no longer parked so leave its part.
 local function head(f)
   if not f.heads then f.heads, f.at = call('ZRANGE', f.set, 0, f.some - 1), 0 end
   f.at = f.at + 1

@@ -1,4 +1,4 @@
--- unclass.lua: puts jobs of a class that a gateway has no more behind those of the usual one, in their order.
+-- unclass.lua puts jobs of a class that a gateway no longer has behind those of the usual one, in their order.
 -- KEYS 1 the class's line  2 pending  3 classes
 -- ARGV 1 the class  2 how many at most
 -- returns how many

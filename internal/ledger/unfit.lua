@@ -1,7 +1,7 @@
--- unfit.lua: parked jobs that cost more than admission can ever grant stand aside from the parts of their flows, so that they hold nobody up; or they come back to them, to
+-- unfit.lua: parked jobs that cost more than admission can ever grant are moved out of the parts of their flows, so that they don't delay other jobs. Or they come back, to
 -- be looked at again.
--- KEYS 1 parked:flows  2 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV 1 prefix of records  2 how many come back, or 0 and the ids of those that stand aside from now on
+-- KEYS 1 parked:flows  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV 1 prefix of records  2 how many come back, or 0 and the ids of those that are moved out
 -- returns how many it moved
 local record, moved, call = ARGV[1], 0, redis.call
 local unfit = shelf_key(record, 'parked:rejected:unfit')

@@ -1,25 +1,25 @@
--- unlane.lua: puts the jobs of lanes back into the lines of the queue, where a gateway has no lanes any more: each lane's before those that stand there, in their
+-- unlane.lua puts the jobs of lanes back into the lines of the queue if a gateway has no lanes any more. Each lane's jobs go before those that are there, in their
 -- order.
--- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays  7 classes  8 one that nobody writes: half of the script could run while a cluster's slot moves
--- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 while a job was bound so recently, another dispatcher has lanes still (µs)
--- returns {how many were moved, 1 if there is more in this set, 1 if there is more, but another dispatcher has lanes still}
-local KEEP = 3600000 -- what a lane has used is remembered for so long, should it come back (ms)
+-- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays  7 classes  8 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 if a job was bound within this time, another dispatcher still has lanes (µs)
+-- returns {how many were moved, 1 if there is more in this set, 1 if there is more, but another dispatcher still has lanes}
+local KEEP = 3600000 -- how long it is remembered what a lane has used, in case it comes back (ms)
 local now, most, moved, of, left = now_us(ARGV[1]), tonumber(ARGV[2]), 0, {}, 0
 local prefix = string.match(KEYS[1], '^.*}:')
 local used = redis.call('HMGET', KEYS[1], 'bound', 'moved')
 if now + (tonumber(used[2]) or 0) - (tonumber(used[1]) or 0) < tonumber(ARGV[3]) then return {0, 0, redis.call('EXISTS', KEYS[2])} end
 
--- empty moves the tasks of one line of a flow, and says whether it has none left.
+-- empty moves the tasks of one line of a flow, and reports whether it has none left.
 local function empty(flow, from, to)
   while moved < most do
-    if not redis.call('LMOVE', from, to, 'LEFT', 'RIGHT') then return true end -- what comes last goes first, so that what was first is
+    if not redis.call('LMOVE', from, to, 'LEFT', 'RIGHT') then return true end -- the last one goes first, so that what was first stays first
     moved = moved + 1
     of[flow] = (of[flow] or 0) + 1
   end
   return redis.call('EXISTS', from) == 0
 end
 
--- unknown is the record of a lane whose own is gone, or can't be read: it may have tasks of each flow that has some.
+-- unknown returns the record of a lane whose own is gone, or can't be read: it may have tasks of each flow that has some.
 local function unknown()
   local v = {0, '', {}}
   for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
@@ -29,7 +29,7 @@ local function unknown()
   return v
 end
 
--- leave moves the tasks of a lane, and takes it out of its sets when none is left.
+-- leave moves the tasks of a lane, and removes it from its sets when none is left.
 local function leave(lane)
   local read, v = pcall(cmsgpack.unpack, redis.pcall('GET', prefix .. 'lane:' .. lane) or '\192')
   local over = true

@@ -1,8 +1,8 @@
--- waiting.lua: the members of one of a gateway's sorted sets that are due, with the generation of each. Reads only.
+-- waiting.lua reads the members of one of a gateway's sorted sets that are due, with the generation of each.
 -- KEYS 1 sorted set
 -- ARGV 1 now (µs, 0 = Redis's)  2 first | last: which of those with scores up to now comes first  3 how many  4 prefix of records
 -- returns {µs until the first score that is still to come (-1: none), id, generation, id, generation, …}; the generation is 0 without a record, and
--- -1 where it is no such
+-- -1 if the record is damaged
 local now = now_us(ARGV[1])
 local ids
 if ARGV[2] == 'last' then

@@ -1,20 +1,20 @@
--- dequeue.lua: pulls tasks out of the queue as asynq's own dequeue does, several in one step, and from four lines in turn.
+-- dequeue.lua pulls tasks from the queue as asynq's own dequeue does, but several in one step, and from four lines in turn.
 -- KEYS 1 pending  2 paused  3 active  4 lease  5 retries  6 replays  7 hold  8 due, and where the gateway has classes 9 classes, then the lines of jobs that
 --      were never called, class by class, the highest first
 -- ARGV 1 when the leases end (Unix seconds)  2 prefix of tasks  3 how many at most  4 "1": for a call that is sent ahead after a hold
---      5 where it has, the classes in that order, of each: name, floor (percent of these calls, 0 = none), number of lines, with a blank behind each
+--      5 if it has classes, for each in that order: name, floor (percent of these calls, 0 = none), number of lines, each followed by a blank
 -- returns {task id, its message (false: it has none), …} in the order in which they were pulled
--- due and pending have the jobs that were never called, and those of due go first; retries has those whose back-off is over, replays those that were
--- called before they were parked. While jobs wait that were never called, the other two together take at most every second place, and none that is
--- sent ahead: jobs that fail, however many, leave at least half of the calls to the others. Every second call that is sent ahead is that of the last job never called, since
+-- due and pending have the jobs that were never called; those of due go first. retries has jobs whose back-off is over, replays those that were
+-- called before they were parked. While jobs wait that were never called, the other two together take at most every second place, and none
+-- of the calls that are sent ahead. So jobs that fail, however many, leave at least half of the calls to the others. Every second call that is sent ahead is that of the last job never called, since
 -- the first may be one of many bad ones that came together.
--- Where there are classes, jobs that were never called go by them: the highest first, but for a class that is owed its floor. Owed is one whose field in classes
--- (the number of such jobs pulled, #, by which it is to be served) is not above #: earliest first. Nothing is saved up: a class without jobs starts anew.
+-- With classes, the jobs that were never called go by class: the highest first, except that a class may be owed its floor. It is owed if its field in classes
+-- (the number of such jobs pulled, #, by which it must be served) is not above #; the earliest goes first. Nothing is saved up: a class without jobs starts from the present number.
 -- Fields of the hold: turn (1: the last task pulled was of a job that was called before)  probed (calls sent ahead in vain in this hold)
 local call = redis.call
 if call('EXISTS', KEYS[2]) == 1 then return {} end
 
--- pull_all takes tasks from one line. A Redis whose memory is full refuses the first move, and with it all.
+-- pull_all takes tasks from one line. A Redis whose memory is full refuses the first move, and so the whole script.
 local function pull_all(line, most)
   local first = most > 0 and call('RPOPLPUSH', line, KEYS[3])
   if not first or most == 1 then return {first or nil} end
@@ -24,7 +24,7 @@ local function pull_all(line, most)
   return {first, unpack(ids)}
 end
 
--- pull_one takes a task from the first of these lines that has one, and says which line that was.
+-- pull_one takes a task from the first of these lines that has one, and returns it and the line.
 local function pull_one(lines)
   for _, line in ipairs(lines) do
     local id = call('RPOPLPUSH', line, KEYS[3])
@@ -45,7 +45,7 @@ local function load_classes()
   end
 end
 
--- due_floors reads by when each class is to be served, and returns how many were pulled so far.
+-- due_floors reads by when each class must be served, and returns how many were pulled so far.
 local function due_floors()
   if not floors then return 0 end
   local pulled = tonumber(call('HGET', KEYS[9], '#')) or 0
@@ -56,7 +56,7 @@ local function due_floors()
   return pulled
 end
 
--- next_class returns the class whose turn it is, of those with jobs.
+-- next_class returns the class whose turn it is, among those with jobs.
 local function next_class(pulled)
   local highest, owed
   for _, class in ipairs(classes) do
@@ -92,7 +92,7 @@ local function pull_of_classes(most)
   return ids
 end
 
--- keep_floors writes down by when each class is to be served.
+-- keep_floors writes by when each class must be served.
 local function keep_floors()
   if not floors or pulled == pulled_before then return end
   local set = {'#', string.format('%.0f', pulled)}
@@ -111,7 +111,7 @@ local function pull_fresh(most)
 end
 
 local CALLED = {KEYS[5], KEYS[6]}
--- pull_turn takes one task, of a job never called first or last, and says whether it is that of one.
+-- pull_turn takes one task, of a job never called first or last, and reports whether it is that of one.
 local function pull_turn(fresh_first)
   if fresh_first then
     local id = pull_fresh(1)[1]
@@ -146,7 +146,7 @@ local called = call('LLEN', KEYS[5]) + call('LLEN', KEYS[6])
 local found, leases = {}, {}
 for i, id in ipairs((called > 0 or ARGV[4] == '1') and take_turns(most) or pull_fresh(most)) do
   local task = ARGV[2] .. id
-  local hash = type(redis.pcall('HSET', task, 'state', 'active')) ~= 'table' -- what is none is left to a sweep, and keeps no other task
+  local hash = type(redis.pcall('HSET', task, 'state', 'active')) ~= 'table' -- a key of another type is left to a sweep, and does not keep back other tasks
   if hash then call('HDEL', task, 'pending_since') end
   found[2 * i - 1], found[2 * i] = id, hash and call('HGET', task, 'msg')
   leases[2 * i - 1], leases[2 * i] = ARGV[1], id

@@ -1,8 +1,8 @@
--- accept.lua: a chunk of new jobs goes through admission; the record, the books and the queue change in one step.
--- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs  7 the first job's record. What else is touched has the same
---      hash tag: the names of records and tasks are made here, as each argument of a script costs Redis more than such a text does.
+-- accept.lua: a chunk of new jobs goes through admission. The record, the books and the queue change in one step.
+-- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs  7 the first job's record. Everything else that it touches has the same
+--      hash tag. The names of records and tasks are made here, because each argument of a script costs Redis more than making such a text.
 --      KEYS 7 makes this a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
---      lacks one of them, but takes a lone key that has not moved yet for a new one: the job would be accepted twice
+--      lacks one of them. It takes a lone key that has not moved yet for a new one, and would accept the job twice
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail; where batches need an approval, a blank behind it, the sums up to which they need none (CURRENCY=SUM, in minor units, a comma behind each), a blank and who brings the jobs in (VIA/NAME)  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
 --        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
@@ -15,8 +15,8 @@
 -- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
 --      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
 --      7 a key that is read for this job is of another type  8 same id and payload, other route, or other lane where jobs name theirs;
---      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: not known, -1: never)
---      K limits have so many units of cost left each; reset_us: until they have all of them again
+--      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: unknown, -1: never)
+--      K limits have this many units of cost left each; reset_us: until they have all of them again
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
 local NO_ROOM = 'no room at admission'
 local now, in_order = now_us(ARGV[1]), string.sub(ARGV[3], 1, 1) == '1'
@@ -26,7 +26,7 @@ if not format then format = redis.call('HGET', KEYS[4], 'format') end -- no disp
 if format and (tonumber(format) or 0) > FORMAT then refusal = redis.error_reply('NEWER ' .. format) end
 if refusal then return refusal end
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
--- Newcomers stay behind parked jobs, but for those at the front that can never go in.
+-- Newcomers stay behind parked jobs, except those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
 local flows = share_open(ARGV[at + 1], ARGV[8], KEYS[2])
 local whole = flows and redis.call('ZCARD', KEYS[3]) == (tonumber(redis.call('HGET', KEYS[4], 'flowed') or '') or 0) -- or what is parked has yet to be put into parts (reflow.lua)
@@ -34,12 +34,12 @@ local blocked = in_order and not whole and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
 local accepted, retry, moment = 0, 0, int(now)
 local refused, last = false, nil -- with flows: whether a job found no room, and the flow of the last one that asked for some
-local pushed = {} -- tasks for the queue, which gets them in one step for all of the chunk
+local pushed = {} -- tasks for the queue, which gets all tasks of the chunk in one step
 local classed = {} -- the same of each class but the usual one: the line, how many waited in it, and tasks
 local jobs, call, argv, keys, unpack = tonumber(ARGV[7]), redis.call, ARGV, KEYS, unpack
 local sub, text = string.sub, ARGV[at]
 
--- What there is of each job: its id, its record, its digest, and where in the text its money, its traits and its payload begin. Each ends where
+-- What is known of each job: its id, its record, its digest, and where in the text its money, its traits and its payload begin. Each ends where
 -- the next one begins.
 local ids, records, digests, money_at, traits_at, payload_at, over_at = {}, {}, {}, {}, {}, {}, {}
 local record_prefix, task_prefix, place = ARGV[8], ARGV[9], 1
@@ -56,8 +56,8 @@ for i = 1, jobs do
   over_at[i] = place
 end
 
--- What is known of the jobs is read before anything is written: where that can't be read nothing is changed. Most chunks
--- have no job that is known, and one question for all of them says so.
+-- What Redis has of the jobs is read before anything is written: if it can't be read, nothing is changed. In most chunks
+-- no job is known, and one question for all of them says so.
 local function none_known()
   for i = 1, jobs, 1000 do
     if call('EXISTS', unpack(records, i, math.min(i + 999, jobs))) > 0 then return false end
@@ -65,7 +65,7 @@ local function none_known()
   return true
 end
 
--- ask asks for what belongs to one job or batch. Where the key is of another type it returns nil: that must not stop the others.
+-- ask asks for what belongs to one job or batch. If the key is of another type it returns nil, so that the other jobs go on.
 local function ask(...)
   local reply = redis.pcall(...)
   if type(reply) == 'table' and reply.err then
@@ -92,7 +92,7 @@ local function traits(i)
   return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, sub(rest, n + 2), route, class, sub(rest, 1, n), own == '='
 end
 
--- awaits has, by batch, why it needs an approval once this chunk is in: then nothing of the chunk goes into the queue, and nothing that waits is called.
+-- awaits has, by batch, why it needs an approval once this chunk is in. Then nothing of the chunk goes into the queue, and no waiting job of the batch is called.
 local awaits = {}
 local function awaiting()
   local coming, seen, limits = {}, {}, approval_of(sums_free)
@@ -118,7 +118,7 @@ if sums_free ~= '' then awaiting() end
 local cost, due, expires, batch, route, class, lane -- of the job at hand
 local below = {} -- of jobs with money below nothing that come to a batch: the batch and the money, in turn; where batches need approvals
 
--- line_of_class is what there is of a class in this chunk.
+-- line_of_class returns what this chunk has of a class.
 local function line_of_class()
   local line = classed[class]
   if not line then
@@ -129,7 +129,7 @@ local function line_of_class()
   return line
 end
 
--- passes says that the job goes in whatever room there is.
+-- passes reports whether the job goes in whatever room there is.
 local most_of_class, passing = string.match(argv[3], '^%d (%d+)( .*)$')
 local function passes()
   if class == '' or not passing or not string.find(passing .. ' ', ' ' .. class .. ' ', 1, true) then return false end
@@ -137,10 +137,10 @@ local function passes()
   return line.waiting + #line.tasks < tonumber(most_of_class)
 end
 
--- One table serves the fields of all records, which spares making and growing one for each; so many of its places are the present one's.
+-- One table serves the fields of all records, which saves making and growing one for each. Only its first places belong to the present record.
 local fields = {'@state', '', '@generation', '1', '@digest', '', '@accepted_at', moment}
 
--- record_new writes the record of the job at hand, and its place in the books. more are names and values in turn that go with its state.
+-- record_new writes the record of the present job, and its place in the books. more has names and values in turn that go with its state.
 local function record_new(i, state, place, more)
   local record, money, n = records[i], sub(text, money_at[i], traits_at[i] - 1), 8
   fields[2], fields[6] = state, digests[i]
@@ -181,7 +181,7 @@ local function push_to(line, tasks)
   for i = 1, #tasks, 1000 do call('LPUSH', line, unpack(tasks, i, math.min(i + 999, #tasks))) end
 end
 
--- push_all says whether somebody must be woken.
+-- push_all reports whether a process must be woken.
 local function push_all()
   push_to(keys[2], pushed)
   local woken = idle and #pushed > 0
@@ -192,7 +192,7 @@ local function push_all()
   return woken
 end
 
--- What is parked goes into its sets in one step for all of the chunk: shelves is by set, score and id in turn.
+-- Parked jobs go into their sets in one step for the whole chunk: shelves has by set score and id in turn.
 local shelves, stamped = {}, nil
 local function shelve(set, when, id)
   local members = shelves[set] or {}
@@ -216,7 +216,7 @@ local function shelve_all()
   redis.call('HINCRBY', KEYS[4], 'flowed', n)
 end
 
--- bounded returns how many jobs may be parked yet, and how many bytes of payload.
+-- bounded returns how many more jobs may be parked, and how many more bytes of payload.
 local function bounded()
   local most, most_bytes = string.match(argv[10], '^(%d+) (%d+)')
   if not most then return math.huge, math.huge end
@@ -230,7 +230,7 @@ local function bounded()
 end
 local free, free_bytes = bounded() -- before anything is written
 
--- shut is what kept a newcomer from being parked, nil if nothing did: behind that one nothing goes in, which would overtake it.
+-- shut is what kept a newcomer from being parked, or nil. Jobs behind that one would overtake it, so they don't go in.
 local shut
 
 local function park(i, reason, set, error)
@@ -249,8 +249,8 @@ local function park(i, reason, set, error)
   return PARKED
 end
 
--- stopped_batch is books_stopped: one look for a chunk. Its third result says that the batch's keys are not what they should be. The fourth is a table
--- that has in left how many of the batch's first jobs are still to come, if the rest waits for them: newcomers behind them do.
+-- stopped_batch is books_stopped with one look for a whole chunk. Its third result says that the batch's keys are not what they should be. The fourth is a table;
+-- its field left says how many of the batch's first jobs are still to come, if the rest waits for them. Newcomers behind them wait.
 local stopped = {}
 local function stopped_batch(record, batch)
   if batch == '' then return nil end
@@ -270,7 +270,7 @@ local function stopped_batch(record, batch)
   return known[1], known[2], known[3], known[4]
 end
 
--- key_taken says that the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment. nil: nobody can say.
+-- key_taken reports whether the id is another job's idempotency key: ID~2, of job ID. Two jobs with one key would be one payment. nil: it can't be known.
 local function key_taken(record, id)
   if not string.find(id, '~', 1, true) then return false end
   local other, generation = string.match(record, '^(.+)~(%d+)$')
@@ -280,7 +280,7 @@ local function key_taken(record, id)
   return (tonumber(last) or 1) >= tonumber(generation) and tonumber(generation) > 1
 end
 
--- takes says whether a job goes in, and when there may be room for the first that does not.
+-- takes reports whether a job goes in, and when there may be room for the first that does not.
 local function takes()
   if not flows then
     if not blocked and bucket_take(bucket, cost) or passes() then return true end
@@ -305,7 +305,7 @@ end
 local function answer(i)
   local record = records[i]
   local digest = known[record]
-  if digest == '-' then -- it was erased (erase.lua): the money alone can tell whether this is another payment
+  if digest == '-' then -- it was erased (erase.lua): only the money can tell whether this is another payment
     return (redis.call('HGET', record, '@money') or '') == sub(text, money_at[i], traits_at[i] - 1) and DUPLICATE or CONFLICT
   end
   if digest and digest ~= digests[i] then return CONFLICT end
@@ -319,7 +319,7 @@ local function answer(i)
   local why, reason, hurt, ahead = stopped_batch(record, batch)
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end
-  if why then -- it waits for resume or an approval, in whatever mode
+  if why then -- it waits for a resume or an approval, in any mode
     return park(i, reason, books_key(record, 'parked:' .. reason), why)
   end
   if ahead and ahead.left < 1 then return park(i, 'paused', books_key(record, 'parked:paused'), ahead.error) end

@@ -1,11 +1,11 @@
 -- approval.lua: batches that wait until a second person has approved them. A fragment: local functions only, behind batch.lua. Fields of the batch's books:
 --   awaits, over    since when it waits (µs), and why
---   from/VIA/NAME   how many of its jobs somebody brought in, and how it is known that it was he (roles.Proof). Of a token whose configuration says whose it is, that is behind a blank
---   approved, approver, approval_why, approved_sums  when it was approved last (µs), by whom and why, and for what: CURRENCY=SUM in minor units, -=N jobs whose amount can't be read, a comma behind each
---   l:CURRENCY L:CURRENCY  the money below nothing that came to it (l + L * 10^9, as m and M of batch.lua): it makes room for no other money
+--   from/VIA/NAME   how many of its jobs a person or program brought in, and how its identity is known (roles.Proof). If the configuration says whose token it was, that follows after a blank
+--   approved, approver, approval_why, approved_sums  when it was last approved (µs), by whom and why, and for what: CURRENCY=SUM in minor units, -=N jobs whose amount can't be read, each followed by a comma
+--   l:CURRENCY L:CURRENCY  the money below zero that came to it (l + L * 10^9, as m and M of batch.lua): it makes no room for other money
 -- spillway:{gateway}:awaiting has the batches that wait, by the moment.
 
--- approval_sums returns the money of all of a batch's jobs, wherever they stand, by currency, how many of them have an amount that can't be read, and how many they are.
+-- approval_sums returns the money of all jobs of a batch, whatever their state, by currency; how many of them have an amount that can't be read; and how many they are.
 local function approval_sums(key)
   local sums, unread, jobs = {}, 0, 0
   local flat = redis.call('HGETALL', key)
@@ -22,7 +22,7 @@ local function approval_sums(key)
   return sums, unread, jobs
 end
 
--- approval_text is what is approved, as approved_sums has it.
+-- approval_text returns what is approved, in the form of approved_sums.
 local function approval_text(sums, unread)
   local all = {}
   for currency, sum in pairs(sums) do
@@ -40,7 +40,7 @@ local function approval_of(text)
   return of
 end
 
--- approval_less writes down that a job with money below nothing has come to a batch.
+-- approval_less records that a job with money below zero has come to a batch.
 local function approval_less(key, money)
   local currency, low, high = books_parts(money)
   if not currency or low + high * 1000000000 >= 0 then return end
@@ -48,8 +48,8 @@ local function approval_less(key, money)
   books_count(key, 'L:' .. currency, -high)
 end
 
--- approval_over says why a batch may not go on without an approval once these jobs (a sum of those with money above nothing) have come to it; nil if it may. limits are the sums up
--- to which it may. anew: what was approved does not count, since it is another payload by now (replace.lua).
+-- approval_over returns why a batch needs an approval to go on once these jobs (a sum of those with money above zero) have come to it, or nil. limits are the sums up
+-- to which it needs none. anew: what was approved does not count, because the payloads have changed since (replace.lua).
 local function approval_over(key, limits, coming, anew)
   local sums, unread = approval_sums(key)
   local approved = anew and {} or approval_of(redis.call('HGET', key, 'approved_sums') or '')
@@ -73,7 +73,7 @@ local function approval_over(key, limits, coming, anew)
   return nil
 end
 
--- approval_ask lets a batch wait from now on. A dispatcher parks the jobs that wait; until then open.lua keeps them from being called.
+-- approval_ask makes a batch wait from now on. A dispatcher parks its waiting jobs; until then open.lua keeps them from being called.
 local function approval_ask(record, batch, now, why)
   local key = books_key(record, 'batch:' .. batch)
   if redis.call('HSETNX', key, 'awaits', int(now)) == 0 then return end
@@ -82,8 +82,8 @@ local function approval_ask(record, batch, now, why)
   redis.call('HSET', books_key(record, 'shelving'), batch, 'await')
 end
 
--- approval_is says that who did something (how it is known, and his name as from/ has it) may be the one who approves it (his name, and whose token he shows; '' = nobody has said so).
--- Whether letters are large or small makes no difference, and neither does what is behind the @ of one where the other has none, or was typed.
+-- approval_is reports whether the person who brought jobs in (how their identity is known, and their name as from/ has it) may be the one who approves (their name, and the owner of their token, '' = unknown).
+-- It ignores case, and what follows the @ of one name if the other has no @, or was typed.
 local function approval_is(via, did, who, person)
   did, who, person = string.lower(did), string.lower(who), string.lower(person)
   local name, of = did, ''
@@ -92,6 +92,6 @@ local function approval_is(via, did, who, person)
     if a ~= '' and (a == who or a == person) then return true end
   end
   local a, b = of ~= '' and of or name, person ~= '' and person or who
-  local x, y = string.match(a, '^[^@ ]*'), string.match(b, '^[^@ ]*') -- behind a blank, a typed name says where
+  local x, y = string.match(a, '^[^@ ]*'), string.match(b, '^[^@ ]*') -- after a blank, a typed name says where
   return x ~= '' and x == y and (x == a or y == b or via ~= 'token' and via ~= 'oidc')
 end

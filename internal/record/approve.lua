@@ -1,9 +1,9 @@
--- approve.lua: a second person lets a batch go on that awaits an approval. What follows for its jobs does shelve.lua. Composed before act.lua.
--- Nobody approves what he brought in (approval_is).
+-- approve.lua: a second person approves a batch that awaits it. shelve.lua does what follows for its jobs. Composed before act.lua.
+-- No person can approve what they brought in (approval_is).
 -- KEYS 1 the batch's books  2 awaiting  3 shelving
--- ARGV 1 now (µs, 0 = Redis's)  2 the batch  3 who  4 why  5 what he was shown: since when it waits (µs), how many jobs it has, how many were brought in, also as
---      payloads that replace others, and approval_text, a blank between each  6 whose token he shows ('' = nobody has said so)
--- returns 0 there is no such batch  1 approved  2 it awaits none  3 it is no longer as he was shown  4 he brought jobs of it in  5 it is cancelled; nothing was written but with 1
+-- ARGV 1 now (µs, 0 = Redis's)  2 the batch  3 who  4 why  5 what they were shown: since when it waits (µs), how many jobs it has, how many were brought in, including
+--      payloads that replace others, and approval_text, with a blank between each  6 the owner of their token ('' = unknown)
+-- returns 0 there is no such batch  1 approved  2 it awaits no approval  3 it has changed since it was shown  4 they brought in jobs of it  5 it is cancelled; only 1 writes anything
 local key = KEYS[1]
 if redis.call('EXISTS', key) == 0 then return 0 end
 local v = redis.call('HMGET', key, 'awaits', 'cancelled', 'paused')
@@ -21,5 +21,5 @@ if v[1] .. ' ' .. int(jobs) .. ' ' .. int(brought) .. ' ' .. text ~= ARGV[5] the
 redis.call('HDEL', key, 'awaits', 'over')
 redis.call('HSET', key, 'approved', int(now_us(ARGV[1])), 'approver', ARGV[3], 'approval_why', ARGV[4], 'approved_sums', text)
 redis.call('ZREM', KEYS[2], ARGV[2])
-if v[3] then redis.call('HDEL', KEYS[3], ARGV[2]) else redis.call('HSET', KEYS[3], ARGV[2], 'approve') end -- the jobs of one that is paused go with its resume
+if v[3] then redis.call('HDEL', KEYS[3], ARGV[2]) else redis.call('HSET', KEYS[3], ARGV[2], 'approve') end -- the jobs of a paused batch go in when it is resumed
 return 1

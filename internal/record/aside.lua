@@ -1,8 +1,8 @@
--- aside.lua: the record of a job is of another type, or its generation is no number: something else wrote to it. What is there is kept under another name, and the job is parked as
--- unreadable, so that it stops nobody and a person decides: it may have been charged, and its payload is gone.
--- KEYS 1 record  2 where what is in it is kept  3 counters  4 parked:unreadable  5… the sets that the job may stand in
+-- aside.lua: the record of a job is of another type, or its generation is not a number, because something else wrote to it. What is there is kept under another name, and the job is parked as
+-- unreadable. So it stops no other job, and a person decides: it may have been charged, and its payload is gone.
+-- KEYS 1 record  2 where its contents are kept  3 counters  4 parked:unreadable  5… the sets that the job may be in
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 a generation that no task of the job has  4 error
--- returns 1 done  0 the record is no such: nothing was written
+-- returns 1 done  0 the record is not damaged: nothing was written
 local is = redis.call('TYPE', KEYS[1]).ok
 if is == 'none' or is == 'hash' and string.find(redis.call('HGET', KEYS[1], '@generation') or '', '^%d+$') then return 0 end
 local now = now_us(ARGV[1])

@@ -1,7 +1,7 @@
--- ask.lua: a person has the gateway asked after parked jobs that may have been charged: they are pending, and their next look-up is due now.
+-- ask.lua: a person has the gateway asked about parked jobs that may have been charged. The jobs become pending, and their next look-up is due now.
 -- KEYS 1 asking  2 acts, then for each job: record
 -- ARGV 1 now (µs, 0 = Redis's)  2 act's place in the trail ('' = none), then for each job: id, generation it is parked with
--- returns for each job: 1 asked after  0 not parked like this any more, or not in doubt
+-- returns for each job: 1 asked about  0 no longer parked like this, or not in doubt
 local now, answers, asked = now_us(ARGV[1]), {}, 0
 for i = 3, #KEYS do
   local record, a, answer = KEYS[i], 2 * i - 3, 0

@@ -1,9 +1,9 @@
--- back.lua: an attempt ended without an end of the job: back to the head of its line of the queue, or into a back-off.
+-- back.lua: an attempt ended and its job did not. The job goes back to the head of its line of the queue, or into a back-off.
 -- KEYS 1 record  2 open  3 rate  4 due  5 new task  6 retrying  7 costs  8 counters  9 hold  10 retries, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
 --      8 back-off (µs, 0 = to the head of the queue)  9 error ('' = none)  10 new task id  11 task message
---      12 gateway  13 wake channel  14 "1": the call may have charged, only its key makes another one safe; "other": and the key is somebody else's, so it does not count as sent; "next": neither it nor an earlier
---      one has charged, and the job goes on with the next key
+--      12 gateway  13 wake channel  14 "1": the call may have charged, only its key makes another call safe; "other": the same, and the key belongs to another job, so it does not count as sent; "next": neither it nor an earlier
+--      call has charged, and the job continues with the next key
 --      15 "1": the gateway answered, and did not fail  16 when its failure was counted (µs, 0 = it did not fail)
 --      17 beginning of the outage that the failure belongs to (µs, 0 = of none so far), then those of redisdb.TaskEnd
 -- returns 1 given back, and the attempt's task is over  0 the record has moved on

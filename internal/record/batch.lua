@@ -1,18 +1,18 @@
--- batch.lua: the books of a batch, and of the money that is parked. A fragment: local functions only. Every change of a job's state
--- goes through become() or books_join(), so that the books change in the script that changes the record, and are exact after any crash.
--- Fields of spillway:{gateway}:batch:<name>, PLACE being a state, or parked:<reason>:
+-- batch.lua: the books of a batch, and of the parked money. A fragment: local functions only. Every change of a job's state
+-- goes through become() or books_join(), so the books change in the script that changes the record, and are exact after any crash.
+-- Fields of spillway:{gateway}:batch:<name>; PLACE is a state, or parked:<reason>:
 --   n:PLACE jobs there   u:PLACE those of them whose amount can't be read
 --   m:PLACE:CURRENCY  M:PLACE:CURRENCY their money in minor units: m + M * 10^9, so that neither overflows
 --   live jobs that are neither done nor discarded
 --   paused or cancelled, why, who  since when the batch is (µs), why, and by whom; only one of them at a time
 --   and those of brake.lua and approval.lua
--- spillway:{gateway}:money has u, m and M for the parked jobs of all batches, and of none; spillway:{gateway}:counters has b:PLACE, the bytes of
--- their payloads as they are stored: scripts have that key among theirs, and so may write it while a cluster's slot moves.
+-- spillway:{gateway}:money has u, m and M for the parked jobs of all batches and of no batch. spillway:{gateway}:counters has b:PLACE, the bytes of
+-- their payloads as they are stored: that key is among the KEYS of scripts, which may therefore write it while a cluster's slot moves.
 -- spillway:{gateway}:batch-ids:<name> has the ids in the order of acceptance, spillway:{gateway}:batches the names by the first.
 -- A batch's keys outlive the last record of its jobs by BOOKS_STAY.
 local BOOKS_STAY = 3600000 -- ms
 
--- books_key names one of the books of a record's gateway.
+-- books_key returns the name of a key of the books of a record's gateway.
 local books_key = shelf_key
 
 local function books_place(state, reason)
@@ -22,18 +22,18 @@ end
 
 local function books_over(state) return state == 'done' or state == 'discarded' end
 
--- books_parts splits a job's money into currency, minor units below 10^9 and 10^9 of them; nil if its amount can't be read.
+-- books_parts splits a job's money into currency, minor units below 10^9, and units of 10^9; it returns nil if the amount can't be read.
 local function books_parts(money)
   local digits, currency = string.match(money, '^(-?%d+) (.*)$')
   if not digits then return nil end
   if #digits <= 9 then return currency, tonumber(digits), 0 end
   local sign = string.sub(digits, 1, 1) == '-' and -1 or 1
-  return currency, sign * tonumber(string.sub(digits, -9)), tonumber(string.sub(digits, 1, -10)) or 0 -- it may be a sign alone
+  return currency, sign * tonumber(string.sub(digits, -9)), tonumber(string.sub(digits, 1, -10)) or 0 -- it may be only a sign
 end
 
 -- books_count adds to a field of the books.
 local function books_count(key, field, n)
-  if n ~= 0 then redis.call('HINCRBY', key, field, int(n)) end -- it may be -0, which Redis does not take for a number
+  if n ~= 0 then redis.call('HINCRBY', key, field, int(n)) end -- it may be -0, which Redis does not accept as a number
 end
 
 -- books_add adds to the sum of one currency in one place.
@@ -43,7 +43,7 @@ local function books_add(key, place, currency, low, high)
   if high ~= 0 then books_count(key, 'M:' .. field, high) end
 end
 
--- books_money puts a job's money into a place (way 1) or takes it out (way -1).
+-- books_money adds a job's money to a place (way 1) or subtracts it (way -1).
 local function books_money(key, place, money, way)
   local currency, low, high = books_parts(money)
   if currency then
@@ -53,10 +53,10 @@ local function books_money(key, place, money, way)
   end
 end
 
--- books_none is the sum of no jobs.
+-- books_none returns the sum of no jobs.
 local function books_none() return {jobs = 0, unread = 0, bytes = 0, low = {}, high = {}} end
 
--- books_sum adds a job (money nil: it has none) with so many bytes of payload to a sum of jobs.
+-- books_sum adds a job with this many bytes of payload to a sum of jobs; money is nil if it has none.
 local function books_sum(sum, money, bytes)
   sum.jobs = sum.jobs + 1
   sum.bytes = sum.bytes + bytes
@@ -70,20 +70,20 @@ local function books_sum(sum, money, bytes)
   if high ~= 0 then sum.high[currency] = (sum.high[currency] or 0) + high end
 end
 
--- books_sums puts a sum's money into a place (way 1) or takes it out (way -1).
+-- books_sums adds a sum's money to a place (way 1) or subtracts it (way -1).
 local function books_sums(key, place, sum, way)
   books_count(key, 'u:' .. place, way * sum.unread)
   for currency, low in pairs(sum.low) do books_add(key, place, currency, way * low, way * (sum.high[currency] or 0)) end
 end
 
--- books_parked puts a sum into a place of what is parked (way 1) or takes it out (way -1), if it is such a place.
+-- books_parked adds a sum to a place of parked jobs (way 1) or subtracts it (way -1). It ignores other places.
 local function books_parked(record, place, sum, way)
   if string.sub(place, 1, 7) ~= 'parked:' then return end
   books_sums(books_key(record, 'money'), place, sum, way)
   books_count(books_key(record, 'counters'), 'b:' .. place, way * sum.bytes)
 end
 
--- books_move takes jobs from one place to another.
+-- books_move moves jobs from one place to another.
 local function books_move(record, batch, sum, from, to)
   books_parked(record, from, sum, -1)
   books_parked(record, to, sum, 1)
@@ -130,11 +130,11 @@ local function books_gathered()
   moving = nil
 end
 
--- books_awaits begins the error of the jobs of a batch that awaits an approval.
+-- books_awaits is the beginning of the error of jobs whose batch awaits an approval.
 local function books_awaits(why) return 'its batch awaits an approval: ' .. (why or '') end
 
--- books_stopped returns the error and the reason (paused, cancelled or awaiting_approval) with which a job of this batch is parked; nil if its batch is none of these. despite: a person
--- took the job in again after its batch was cancelled. The third result is ahead if newcomers wait until the first jobs are done, or are all in, and the fourth how many those are.
+-- books_stopped returns the error and the reason (paused, cancelled or awaiting_approval) with which a job of this batch is parked, or nil if its batch goes on. despite: a person
+-- readmitted the job after its batch was cancelled. The third result is ahead if newcomers wait until the first jobs are done, or are all in; the fourth is how many those are.
 local function books_stopped(record, batch, despite)
   if not batch or batch == '' then return nil end
   local v = redis.call('HMGET', books_key(record, 'batch:' .. batch), 'paused', 'cancelled', 'why', 'ahead', 'canary', 'awaits', 'over')
@@ -144,7 +144,7 @@ local function books_stopped(record, batch, despite)
   return nil, nil, v[4], v[5]
 end
 
--- moment_left notes that a scheduled job leaves before its moment. moments (see schedule) counts how many left, too: a place is given once,
+-- moment_left records that a scheduled job leaves before its moment. moments (see schedule) also counts how many left: a place is given out once,
 -- and both counts go with the last job.
 local function moment_left(record)
   local at, moments = redis.call('HGET', record, '@not_before'), books_key(record, 'moments')
@@ -152,11 +152,11 @@ local function moment_left(record)
   if came and redis.call('HINCRBY', moments, at .. ':left', '1') >= came then redis.call('HDEL', moments, at, at .. ':left') end
 end
 
--- A hash whose values all have at most 64 bytes is kept in half the memory (hash-max-listpack-value), so a payload of up to eight times
--- that is cut up. What is longer stays whole: then so little is saved that it isn't worth the time.
+-- A hash whose values all have at most 64 bytes takes half the memory (hash-max-listpack-value). So a payload of up to eight times
+-- that is cut into pieces. A longer one stays whole: too little would be saved.
 local PIECE_BYTES, PIECES = 64, 8
 
--- payload_bytes is how long a record's payload is as it is stored (payload_put). pieces is its field of that name, nil if it was not read.
+-- payload_bytes returns the length of a record's payload as it is stored (payload_put). pieces is its field of that name, or nil if it was not read.
 local function payload_bytes(record, pieces)
   if pieces == nil then pieces = redis.call('HGET', record, '@pieces') end
   if not pieces then return redis.call('HSTRLEN', record, '@payload') end
@@ -166,12 +166,12 @@ local function payload_bytes(record, pieces)
   return last > 0 and PIECE_BYTES * (n - 1) + last or 0
 end
 
--- become_of changes the state of a job of which state, reason, batch and money are known (pieces is asked for where it is nil), with the
--- fields that go with it; and those of job.set, without those of job.drop, which are none then.
+-- become_of changes the state of a job whose state, reason, batch and money are known (it reads pieces if that is nil), and the
+-- fields that go with the state. It also sets the fields in job.set and deletes those in job.drop, and clears both lists.
 local function become_of(record, job, state, ...)
   local fields, reason, set = {...}, job.@reason, job.set or {}
   for i = 1, #fields do set[#set + 1] = fields[i] end
-  if job.@state == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and knows of its moment
+  if job.@state == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and handles its moment itself
   local bytes = (job.@state == 'parked' or state == 'parked') and payload_bytes(record, job.@pieces) or 0
   redis.call('HSET', record, '@state', state, unpack(set))
   if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
@@ -186,13 +186,13 @@ local function become_of(record, job, state, ...)
   if from ~= to then books_moved(record, job.@batch, job.@money, bytes, from, to) end
 end
 
--- become does it for any other.
+-- become does it for any other job.
 local function become(record, state, ...)
   local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@money')
   become_of(record, {@state = v[1], @reason = v[2], @batch = v[3], @money = v[4]}, state, ...)
 end
 
--- reprice gives a parked job's record other money ('' = none), and says how long its payload was until now.
+-- reprice gives a parked job's record other money ('' = none), and returns how long its payload was until now.
 local function reprice(record, money, bytes)
   local v = redis.call('HMGET', record, '@reason', '@batch', '@money')
   local place, books = books_place('parked', v[1]), {books_key(record, 'money')}
@@ -206,7 +206,7 @@ local function reprice(record, money, bytes)
   if money == '' then redis.call('HDEL', record, '@money') else redis.call('HSET', record, '@money', money) end
 end
 
--- books_join notes a new job, '' being no batch or no money; books_joined writes down all that were noted: a chunk costs little more than
+-- books_join notes a new job; batch and money are '' if it has none. books_joined writes all that were noted, so that a chunk costs little more than
 -- one job.
 local joining, joining_order, joining_parked, joining_record = {}, {}, {}, nil
 
@@ -218,7 +218,7 @@ local function books_joining(record, batch)
   return b
 end
 
--- books_joining_sum is the sum in a table of them that is of one place.
+-- books_joining_sum returns the sum of one place in a table of sums.
 local function books_joining_sum(sums, place)
   local sum = sums[place] or books_none()
   sums[place] = sum

@@ -1,16 +1,16 @@
--- brake.lua: batches that stop themselves. A fragment: local functions only, behind shelf.lua. What a batch's jobs come to is looked at where its books
+-- brake.lua: batches that stop themselves. A fragment: local functions only, behind shelf.lua. What becomes of a batch's jobs is watched where its books
 -- change (books_move), so that no process must be alive to see it. Fields of the batch's books:
 --   answered, refused  how many of its calls were answered with yes or no, and how many with no, until the brake has seen enough of them
 --   canary             how many of its first jobs go ahead (canary.lua)
---   ahead              1: the rest waits until they are done; 2: they are done, and shelve.lua takes in the rest; absent: nothing waits
+--   ahead              1: the rest waits until they are done; 2: they are done, and shelve.lua readmits the rest; absent: no job waits
 --   canary_done        how many of them are done or accepted
 --   braked             since when it has been stopped by itself (µs)
--- spillway:{gateway}:braked has the batches that stopped themselves and that nobody has resumed, paused or cancelled since, by the moment.
--- spillway:{gateway}:shelving says what a dispatcher is to do with a batch's jobs: pause or release; await or approve (approval.lua).
+-- spillway:{gateway}:braked has the batches that stopped themselves and were not resumed, paused or cancelled since, by the moment.
+-- spillway:{gateway}:shelving says what a dispatcher must do with a batch's jobs: pause or release; await or approve (approval.lua).
 local brake_calls, brake_least, brake_said, brake_accepted, brake_counted = 0, math.huge, '', false, false
 
--- brake_with says how the brake is set ("CALLS REFUSED": it stops a batch of whose first calls so many were refused; '' = never), and the status of
--- the answer at hand (0 = none), and whether the gateway has accepted the payment by it: that is a yes, though the job is parked or pending. counted: it has said so before, of a job that is pending, and that was counted.
+-- brake_with sets how the brake works ("CALLS REFUSED": it stops a batch if this many of its first calls were refused; '' = never), the status of
+-- the present answer (0 = none), and whether the gateway has accepted the payment by it: that is a yes, though the job is parked or pending. counted: the gateway had accepted a pending job before, and that was counted.
 local function brake_with(setting, status, accepted, counted)
   local calls, least = string.match(setting, '^(%d+) (%d+)$')
   brake_calls, brake_least = tonumber(calls) or 0, tonumber(least) or math.huge
@@ -18,7 +18,7 @@ local function brake_with(setting, status, accepted, counted)
   brake_accepted, brake_counted = accepted, counted
 end
 
--- brake_trail writes into the trail that the batch paused itself, with the jobs that this parks.
+-- brake_trail writes into the trail that the batch paused itself, and how many jobs this parks.
 local function brake_trail(record, batch, key, now, why)
   local jobs = 0
   for _, n in ipairs(redis.call('HMGET', key, 'n:scheduled', 'n:queued', 'n:retrying', 'n:parked:rejected')) do jobs = jobs + (tonumber(n or '') or 0) end
@@ -33,7 +33,7 @@ local function brake_trail(record, batch, key, now, why)
   local month = m < 10 and m + 3 or m - 9
   local at = string.format('%04d-%02d-%02dT%02d:%02d:%02d.%06dZ', yoe + era * 400 + (month <= 2 and 1 or 0), month, doy - floor((153 * m + 2) / 5) + 1,
     floor(s / 3600) % 24, floor(s / 60) % 60, s % 60, now % 1000000)
-  local named = string.find(batch, '["\\$`!]') and "'" .. string.gsub(batch, "'", "'\\''") .. "'" or '"' .. batch .. '"' -- as a shell reads it
+  local named = string.find(batch, '["\\$`!]') and "'" .. string.gsub(batch, "'", "'\\''") .. "'" or '"' .. batch .. '"' -- quoted for a shell
   redis.call('RPUSH', shelf_key(record, 'trail'), '{"at":"' .. at .. '","who":"spillway","what":"batch pause","why":' .. cjson.encode(why) ..
     ',"filter":' .. cjson.encode('--batch ' .. named) .. ',"jobs":' .. int(jobs) .. ',"amount":{},"without_amount":0,"ended":"' .. at .. '"}')
 end
@@ -48,9 +48,9 @@ local function brake_stop(record, batch, key, why)
   redis.call('HSET', shelf_key(record, 'shelving'), batch, 'pause')
 end
 
--- brake_ahead follows the jobs that go ahead: the rest goes in when all of them are done or accepted, and nothing does when one of them is parked otherwise or discarded.
+-- brake_ahead follows the jobs that go ahead. When all of them are done or accepted, the rest goes in; if one of them is discarded, or parked without being accepted, the rest does not.
 local function brake_ahead(record, batch, key, jobs, from, to, canary)
-  if to == 'done' and (brake_counted or string.sub(from, 1, 7) == 'parked:') then return end -- it was accepted, and counted then
+  if to == 'done' and (brake_counted or string.sub(from, 1, 7) == 'parked:') then return end -- it was accepted, and was counted then
   if to == 'done' or brake_accepted then
     if redis.call('HINCRBY', key, 'canary_done', int(jobs)) < tonumber(canary) then return end
     redis.call('HSET', key, 'ahead', '2')
@@ -62,7 +62,7 @@ local function brake_ahead(record, batch, key, jobs, from, to, canary)
   brake_stop(record, batch, key, of .. (reason and ' is parked as ' .. reason or ' was discarded') .. brake_said)
 end
 
--- brake_watch hears of jobs of a batch that go from one place of its books to another.
+-- brake_watch is called when jobs of a batch go from one place of its books to another.
 local function brake_watch(record, batch, jobs, from, to)
   local decided = to == 'done' or to == 'discarded' or to == 'pending' and brake_accepted or
     string.sub(to, 1, 7) == 'parked:' and to ~= 'parked:paused' and to ~= 'parked:awaiting_approval' and to ~= 'parked:rejected'

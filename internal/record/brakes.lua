@@ -1,11 +1,11 @@
 -- brakes.lua: how the money of calls is counted (money.lua). A fragment: local functions only, behind money.lua and alive.lua. A brake has the windows that its file names, the
--- most that one call may take, and whether money of no named currency is refused. All calls are counted, also those of processes whose files have other brakes or none.
-local BRAKES_DAY, BRAKES_DAY_TEXT = 86400000000, '86400000000' -- each currency is counted for so long: a brake that is new in the file knows of it
-local BRAKES_LEAD = 10000000 -- a call of which nobody knows may have been written so long after it was opened, or longer
+-- most that one call may take, and whether money of other currencies is refused. All calls are counted, including those of processes whose files have other brakes or none.
+local BRAKES_DAY, BRAKES_DAY_TEXT = 86400000000, '86400000000' -- each currency is counted for this long, so that a brake that is new in the file knows of it
+local BRAKES_LEAD = 10000000 -- a call of an unknown process may have been written this long after it was opened, or longer
 local BRAKES_CHUNK = 500
-local BRAKES_REACH = 100000 -- parts that are looked at, at most: whatever somebody has written into Redis, no script runs for long
+local BRAKES_REACH = 100000 -- the most parts that are looked at, so that no script runs for long, whatever is in Redis
 
--- brakes_read reads a brake: "EUR:60000000:5000000=EUR 50000/1m;…|EUR:2000000=EUR 20000;…|1", each limit with what it is called by people; nil if there is none.
+-- brakes_read parses a brake: "EUR:60000000:5000000=EUR 50000/1m;…|EUR:2000000=EUR 20000;…|1", each limit with its name for people. It returns nil if there is none.
 local brakes_text, brakes_said -- the brake that was read last in this run
 local function brakes_read(setting)
   if setting == '' then return nil end
@@ -26,7 +26,7 @@ end
 
 local function brakes_part(w, edge) return 'b:' .. w.name .. ':' .. int(edge) end
 
--- brakes_load reads some fields, and what is known of windows: sum, first and last part, and the part in which a moment lies.
+-- brakes_load reads some fields, and what is known of windows: sum, first and last part, and the part that a moment is in.
 local function brakes_load(key, windows, at, fields)
   local fixed = #fields
   for _, w in ipairs(windows) do
@@ -44,7 +44,7 @@ local function brakes_load(key, windows, at, fields)
   return v
 end
 
--- brakes_parts calls each with the end and the money of each part between two, oldest first, until it returns true.
+-- brakes_parts calls each with the end and the money of every part between two, oldest first, until it returns true.
 local function brakes_parts(key, w, from, upto, each)
   while from <= upto do
     local fields, ends = {}, {}
@@ -58,10 +58,10 @@ local function brakes_parts(key, w, from, upto, each)
   end
 end
 
--- brakes_span is what the field h of a window has.
+-- brakes_span formats the field h of a window.
 local function brakes_span(w) return w.first and int(w.first) .. ' ' .. int(w.newest) or '' end
 
--- brakes_expire takes out the parts that are over.
+-- brakes_expire removes the parts that are over.
 local function brakes_expire(key, w, now)
   if not w.first then return end
   local last = math.min(math.floor((now - w.span) / w.width) * w.width, w.newest)
@@ -74,12 +74,12 @@ local function brakes_expire(key, w, now)
   w.moved = true
   if last < w.newest then
     w.first = last + w.width
-  else -- all that was counted is over, whatever the sum has said
+  else -- everything that was counted is over, whatever the sum says
     w.first, w.newest, w.sum = nil, nil, 0
   end
 end
 
--- brakes_room returns when a window has room for so much more, of what was counted so far.
+-- brakes_room returns when a window has room for this much more, given what was counted so far.
 local function brakes_room(key, w, minor)
   local sum, at = w.sum, nil
   brakes_parts(key, w, w.first or 1, w.newest or 0, function(edge, has)
@@ -98,7 +98,7 @@ local function brakes_put(w, at, minor)
   end
 end
 
--- brakes_written puts what windows have now behind the fields that are to be set.
+-- brakes_written appends the present values of windows to the fields that will be set.
 local function brakes_written(set, key, windows)
   local unread, fields = {}, {}
   for _, w in ipairs(windows) do
@@ -125,7 +125,7 @@ local function brakes_written(set, key, windows)
   end
 end
 
--- brakes_begin counts in a window that is new what is known by another one of its currency: the shortest that is longer, or the longest.
+-- brakes_begin fills a new window from what another one of its currency knows: the shortest that is longer, or the longest.
 local function brakes_begin(key, w, all, now, before)
   local from
   for _, other in ipairs(all) do
@@ -143,14 +143,14 @@ local function brakes_begin(key, w, all, now, before)
   for edge, has in pairs(parts) do brakes_put(w, edge, has) end
 end
 
--- brakes_forgotten takes a window that is counted no more out, with all its parts.
+-- brakes_forgotten removes a window that is no longer counted, with all its parts.
 local function brakes_forgotten(key, w)
   brakes_load(key, {w}, 0, {})
   brakes_expire(key, w, 2 ^ 53)
   redis.call('HDEL', key, 's:' .. w.name, 'h:' .. w.name)
 end
 
--- brakes_on completes the windows of a currency, that of a day first, which were read: with all others that are counted. It begins those that were not counted.
+-- brakes_on adds to the windows of a currency, that of a day first, which were read, all others that are counted. It begins those that were not counted.
 local function brakes_on(key, on, windows, currency, now, before)
   local read, counted, more, fresh = {}, {[windows[1].name] = true}, {}, {}
   for _, w in ipairs(windows) do read[w.name] = true end
@@ -174,7 +174,7 @@ local function brakes_on(key, on, windows, currency, now, before)
   return more, on
 end
 
--- brakes_lost returns the moment before which nobody knows what was called, if there is one. known is the born that the caller has seen ('' = none).
+-- brakes_lost returns the moment before which it is unknown what was called, if there is one. known is the born that the caller has seen ('' = none).
 local function brakes_lost(born, full, known, alive, marks, now)
   if not born then
     full = tonumber(redis.call('HGET', alive, 'emptied') or '') or full
@@ -186,6 +186,6 @@ local function brakes_lost(born, full, known, alive, marks, now)
   return full
 end
 
--- brakes_short is the number that a text begins with.
+-- brakes_short returns the number at the start of a text.
 local function brakes_short(text) return tonumber(string.match(text or '', '^%d+') or '') or 0 end
 

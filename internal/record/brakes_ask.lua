@@ -1,13 +1,13 @@
--- brakes_ask.lua: whether a call may take its money. A fragment: local functions only, behind brakes.lua and gather.lua. Several calls of one run of a script read what is
+-- brakes_ask.lua: whether a call may take its money. A fragment: local functions only, behind brakes.lua and gather.lua. Several calls in one run of a script read what is
 -- known once, and write it once.
-local BRAKES_SETTLE = 3000000 -- after a loss, processes have so long to tell what they have opened
-local BRAKES_TRY = 10000000 -- the job that waits may be gone: so often others are tried
-local BRAKES_FORGET = 2678400000000 -- so long after the last file with brakes, nothing is counted any more
+local BRAKES_SETTLE = 3000000 -- after a loss, processes have this long to tell what they have opened
+local BRAKES_TRY = 10000000 -- the job that waits may be gone, so others are tried this often
+local BRAKES_FORGET = 2678400000000 -- this long after the last file with brakes, counting ends
 local BRAKES_HOUR = 3600000000
-local BRAKES_WIDE = string.rep('-', 65) -- a hash with such a field is no list, in which Redis would look at up to 512 fields to find one
+local BRAKES_WIDE = string.rep('-', 65) -- a hash with such a field is not stored as a list, in which Redis would search up to 512 fields for one
 
--- brakes_kept says once an hour who goes by brakes, and which windows his file has. It forgets processes that opened nothing for a day, and windows that no file has any more: one
--- of up to a day after a day, as that of a day knows all of it, a longer one after the longest that there may be. It returns the windows that are counted.
+-- brakes_kept records once an hour which process has brakes, and which windows its file has. It forgets processes that opened nothing for a day, and windows that are in no file any more: one
+-- of up to a day after a day, since that of a day knows all of it, and a longer one after the longest possible window. It returns the windows that are counted.
 local function brakes_kept(key, hold, b, now, on)
   redis.call('HSET', key, 'asked', int(now), 'u:' .. b.names, int(now), 'wide', BRAKES_WIDE)
   redis.call('HSET', hold, 'brakes', 1)
@@ -39,7 +39,7 @@ local function brakes_kept(key, hold, b, now, on)
   return kept
 end
 
--- brakes_wait stops the gateway until there is room, and tries others now and then.
+-- brakes_wait stops the gateway until there is room, and lets others try now and then.
 local function brakes_wait(hold, now, till, why)
   local v = redis.call('HMGET', hold, 'brake_since', 'brake_until')
   local since = v[1] and (tonumber(v[2] or '') or 0) + BRAKES_TRY > now and v[1] or int(now)
@@ -47,7 +47,7 @@ local function brakes_wait(hold, now, till, why)
   redis.call('HINCRBY', hold, 'epoch', 1)
 end
 
--- brakes_forbid says why a call must never be made as the brake is.
+-- brakes_forbid returns why a call must never be made with this brake.
 local function brakes_forbid(b, amount, currency)
   if b.refuses and not (currency and b.named[currency]) then
     return amount and 'its currency ' .. currency .. ' has no brake, and unknown_currency is refuse' or 'nobody knows its money, and unknown_currency is refuse'
@@ -57,7 +57,7 @@ local function brakes_forbid(b, amount, currency)
   end
 end
 
--- brakes_run is what this run of a script knows of a gateway's brakes, some of it not written yet.
+-- brakes_run returns what this run of a script knows of a gateway's brakes; some of it is not written yet.
 local brakes_run
 
 -- brakes_save writes it.
@@ -72,19 +72,19 @@ local function brakes_save()
   s.changed, s.set = nil, {}
 end
 
--- brakes_end writes it when the last call of a run has been asked for.
+-- brakes_end writes it after the last call of a run was asked for.
 local function brakes_end()
   brakes_save()
   brakes_run = nil
 end
 
--- brakes_back is money_back for calls of a run.
+-- brakes_back is money_back for the calls of a run.
 local function brakes_back(record, counted)
   brakes_end()
   money_back(record, counted)
 end
 
--- brakes_see reads what this run does not know yet of a call's currency and process, and returns what it knows of the gateway.
+-- brakes_see reads what this run does not know yet about a call's currency and process, and returns what it knows of the gateway.
 local function brakes_see(c, key, b, currency, mine)
   local s = brakes_run
   if s and (s.key ~= key or s.setting ~= c.setting) then
@@ -121,7 +121,7 @@ local function brakes_tells(s, currency)
   return s.tells[currency]
 end
 
--- brakes_full is the limit that keeps a call back for the longest, and until when. windows are those that are counted.
+-- brakes_full returns the limit that keeps a call back longest, and until when. windows are those that are counted.
 local function brakes_full(c, s, windows, amount, full)
   local why, till = nil, 0
   local lead = math.max(c.lead, c.longest, BRAKES_LEAD)
@@ -147,9 +147,9 @@ local function brakes_full(c, s, windows, amount, full)
   return why, till
 end
 
--- brakes_ask counts the money of a call that is opened now, or says why it must not be: returns nothing, or 'over' or 'braked' with why. c says what is called: record, hold,
--- alive (keys), now, lead (until it is written at the latest, µs), longest (the longest lead of its process), money (as the record has it), setting, process, known
--- ("born CURRENCY:MONEY …", or ''), marks, lost (when Redis was found to have lost writes, or nil), waits (until when nobody calls, as a job waits for room, or nil). It sets
+-- brakes_ask counts the money of a call that is opened now. If the call must not be made, it returns 'over' or 'braked' and why, else nothing. c describes the call: record, hold,
+-- alive (keys), now, lead (how long until it is written at most, µs), longest (the longest lead of its process), money (as the record has it), setting, process, known
+-- ("born CURRENCY:MONEY …", or ''), marks, lost (when Redis was found to have lost writes, or nil), waits (until when calls wait because a job waits for room, or nil). It sets
 -- c.counted, for the record, and c.known.
 local function brakes_ask(c)
   local b, key = brakes_read(c.setting), shelf_key(c.record, 'brakes')
@@ -200,7 +200,7 @@ local function brakes_ask(c)
     for _, w in ipairs(windows) do windows.seconds = windows.seconds .. w.seconds .. ' ' end
   end
   local missing = told and tonumber(told) - s.opened[mine] or 0
-  if not s.born or newer then -- from now on the loss is known to be one from before, and is charged once
+  if not s.born or newer then -- from now on this is known to be a loss from before, and is charged once
     s.born, s.tells = int(math.max(c.now, (newer or 0) + 1)), {}
     s.set.born = s.born
   end

@@ -1,8 +1,8 @@
--- brakes_lift.lua: a person lets calls go that no limit of money has room for, for a time. What is called meanwhile counts. Composed before act.lua.
--- KEYS 1 brakes  2 hold  3 the request that was approved, and 4 requests (request.lua), where a second person had to: it is over with this, so that nobody lifts them twice
--- ARGV 1 now (µs, 0 = Redis's)  2 for how long (µs, 0 = from now on they are in force)  3 "1": a loss from before now, or from before it was asked for, is charged no more  4 who  5 why  6 id of the request
--- returns 1 done  0 the request is over already: nothing was
-local known = now_us(ARGV[1]) -- until then somebody has looked at what was lost
+-- brakes_lift.lua: a person lets calls go for a time although no limit of money has room for them. What is called meanwhile counts. Composed before act.lua.
+-- KEYS 1 brakes  2 hold  3 the request that was approved, and 4 requests (request.lua), if a second person had to approve: this ends the request, so that it is used once
+-- ARGV 1 now (µs, 0 = Redis's)  2 for how long (µs, 0 = the brakes are in force from now on)  3 "1": a loss from before now, or from before it was asked for, is no longer charged  4 who  5 why  6 id of the request
+-- returns 1 done  0 the request was over already, and nothing was done
+local known = now_us(ARGV[1]) -- a person has looked at what was lost until then
 if KEYS[3] then
   local v = redis.call('HMGET', KEYS[3], 'state', 'asked')
   if v[1] ~= 'approved' then return 0 end

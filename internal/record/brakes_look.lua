@@ -1,8 +1,8 @@
--- brakes_look.lua: how a gateway's brakes stand. Reads only. Composed after NowLua, shelf.lua, money.lua and brakes.lua.
+-- brakes_look.lua reads the state of a gateway's brakes. Composed after NowLua, shelf.lua, money.lua and brakes.lua.
 -- KEYS 1 brakes  2 hold
 -- ARGV 1 now (µs, 0 = Redis's)  2 the brakes (brakes.lua)
 -- returns {now, lifted until (µs, 0 = they are in force), when that was done (µs), by whom, why, since when a job waits for room (µs, 0 = none does), until when at the latest (µs), why,
---      and for each limit: what counts now (minor units), until when nobody knows what was called (µs, 0 = that is known)}
+--      and for each limit: what counts now (minor units), until when it is unknown what was called (µs, 0 = it is known)}
 local key, now, b = KEYS[1], now_us(ARGV[1]), brakes_read(ARGV[2])
 local v = redis.call('HMGET', key, 'clock', 'born', 'full', 'forgiven', 'lifted', 'lifted_at', 'lifted_by', 'lifted_why')
 local hold = redis.call('HMGET', KEYS[2], 'brake', 'brake_until', 'brake_why', 'brake_since')

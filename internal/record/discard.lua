@@ -1,7 +1,7 @@
--- discard.lua: parked jobs are taken out for good. Their payloads go, and what the gateway said; what is left of their records stays for the dedupe window.
+-- discard.lua: parked jobs are removed for good. Their payloads and what the gateway said go; the rest of their records stays for the dedupe window.
 -- KEYS 1 counters  2 acts, then for each job: record, parked:<its reason>
 -- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms)  3 act's place in the trail ('' = none), then for each job: id, generation it is parked with, reason
--- returns for each job: 1 discarded  0 not parked like this any more
+-- returns for each job: 1 discarded  0 no longer parked like this
 local now, answers, discarded = now_us(ARGV[1]), {}, 0
 local key = 3
 for a = 4, #ARGV, 3 do

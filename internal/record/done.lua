@@ -1,12 +1,12 @@
--- done.lua: the call succeeded. A success is never forgotten: one that comes after its attempt was given up
--- (a stall) takes the job out of wherever it went meanwhile; while another call of it is under way, it is written
--- down for that one's end.
+-- done.lua: the call succeeded. A success is never forgotten. If it comes after its attempt was given up
+-- (a stall), the job is taken out of wherever it went meanwhile. If another call of it is in flight, the success is recorded
+-- for the end of that call.
 -- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
 --      9 the gateway's own reference ('' = none)  10 the brake of batches (brake.lua), then those of redisdb.TaskEnd
--- returns 1 done now, and its task is over  2 done already, perhaps by this very attempt, whose answer was lost; its task is over  3 another attempt is under way and will end as done
---      0 not this job any more
+-- returns 1 done now, and its task is over  2 done already, perhaps by this very attempt, whose answer was lost; its task is over  3 another attempt is in flight and will end as done
+--      0 it is no longer this job
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])
@@ -31,7 +31,7 @@ if not mine then
   if job.@state == 'parked' then redis.call('ZREM', books_key(record, books_place('parked', job.@reason)), id) end
 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
-local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was asked to wait a while ago: that was not this job's own trouble
+local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was told to wait a while ago: that was not the job's own trouble
 if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then
   redis.call('HSET', KEYS[7], 'heeded', int(now))
   for _, scope in ipairs(outage_scopes(KEYS[7], job)) do

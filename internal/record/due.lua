@@ -1,6 +1,6 @@
--- due.lua: jobs whose back-off or time has passed go to the tail of a line of the queue, in the order in which they became due: after a back-off to the
--- retries, jobs that were never called to due. A job whose attempts are used up is parked instead, so that it takes no slot; whether the last one was
--- an outage's is known by now. Where look-ups are configured, the gateway is asked after one that may have been charged.
+-- due.lua: jobs whose back-off or time has passed go to the tail of a line of the queue, in the order in which they became due. After a back-off they go to the
+-- retries, jobs that were never called to due. A job whose attempts are used up is parked instead, so that it takes no slot; whether the last attempt
+-- met an outage is known by now. If look-ups are configured, the gateway is asked about a job that may have been charged.
 -- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted  7 asking, then for each job: record, task
 -- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel  5 attempts allowed
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 until the first look-up (µs, 0 = none is configured), then for each job, the first due first: id, generation, new task id, task message
@@ -10,7 +10,7 @@ if refusal then return refusal end
 local now, moved, out = now_us(ARGV[1]), 0, {0}
 local idle = redis.call('LLEN', KEYS[2]) == 0
 
--- used_up says that a job has no attempt left, and that nothing else is to become of it: open.lua knows of the rest.
+-- used_up reports whether a job has no attempt left and nothing else will become of it: open.lua knows of the other cases.
 local function used_up(record, job)
   if not job.@failures or outage_forgive(record, KEYS[4], job.@failures, tonumber(job.@spent) or 0) < tonumber(ARGV[5]) then return false end
   local key_lives = ARGV[6] == '1' and now - (tonumber(job.@first_call_at) or 0) <= tonumber(ARGV[7])

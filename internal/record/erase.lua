@@ -1,5 +1,5 @@
--- erase.lua: a person has what is known of people erased from the records of jobs that are over: payload, error and reference. The digest goes too, since a payload can be guessed by
--- it; '-' in its place says so, and keeps the id known (accept.lua). So can a payee by what the job's batch is compared by: that goes. What the books are made of stays.
+-- erase.lua: a person erases personal data from the records of jobs that are over: payload, error and reference. The digest goes too, since a payload can be guessed from
+-- it; '-' replaces it, and keeps the id known (accept.lua). A payee can be guessed from what the job's batch is compared by: that goes, too. The facts that the books consist of stay.
 -- KEYS 1 acts, then for each job: record, what was set aside of it
 -- ARGV 1 now (µs, 0 = Redis's)  2 act's place in the trail ('' = none), then for each job: when it was accepted (µs): after the dedupe window an id may begin another life
 -- returns for each job: 1 erased  2 erased already  0 not over, or not this job any more

@@ -1,9 +1,9 @@
--- forms.lua: what asynq wants to know of tasks, made in Redis. A fragment: local functions only. The messages of task ids of one length differ in the
--- id alone, so one form serves them all.
+-- forms.lua: what asynq must know of tasks, made in Redis. A fragment: local functions only. The messages of task ids of one length differ only in the
+-- id, so one form serves them all.
 local forms_before, forms_behind = {}, {}
 
--- forms_load reads argv[at]: how many lengths the task ids have, then for each length: it, what a message has before the task's id, and behind
--- it. It returns the place of what follows.
+-- forms_load reads argv[at]: how many lengths the task ids have, then for each length: the length, what a message has before the task's id, and what it has
+-- after the id. It returns the place of what follows.
 local function forms_load(argv, at)
   local behind = at + 1 + 3 * tonumber(argv[at])
   for f = at + 1, behind - 1, 3 do

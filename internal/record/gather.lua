@@ -1,9 +1,9 @@
 -- gather.lua: what several jobs of one script change together. A fragment: local functions only, behind batch.lua. Between gather() and
--- gathered() what would be changed job by job is noted: the books, sorted sets, counts and times to live, each of which then changes once. Nobody
--- may read in between what is noted. All of it is of one gateway.
+-- gathered(), changes that would be made job by job are noted: of the books, sorted sets, counts and times to live. Each of these then changes once. The script must not
+-- read in between what is noted. All of it is of one gateway.
 local gathers -- what was noted, by key; nil if each change is made at once
 
--- gather_add puts a member into a sorted set.
+-- gather_add adds a member to a sorted set.
 local function gather_add(set, score, member)
   if not gathers then return redis.call('ZADD', set, score, member) end
   local all = gathers.add[set] or {}
@@ -18,7 +18,7 @@ local function gather_delete(key)
   gathers.gone[#gathers.gone + 1] = key
 end
 
--- gather_count adds one to a number; the first time, it gets an end (Unix seconds; nil: none).
+-- gather_count adds one to a number. The first time, it sets when the number expires (Unix seconds; nil: never).
 local function gather_count(key, till, n)
   if gathers then
     gathers.count[key] = (gathers.count[key] or 0) + 1
@@ -37,7 +37,7 @@ local function gather_book(key, field)
   fields[field] = (fields[field] or 0) + 1
 end
 
--- gather_once says whether this is the first time in this script that it is asked for a key, or nothing is gathered.
+-- gather_once reports whether this script asks for a key for the first time, or nothing is gathered.
 local function gather_once(key)
   if not gathers then return true end
   local before = gathers.once[key]
@@ -45,20 +45,20 @@ local function gather_once(key)
   return not before
 end
 
--- gather_first has something done before all else that was noted, once, when all jobs are through; false if nothing is gathered.
+-- gather_first has something done before everything else that was noted, once, after all jobs. It returns false if nothing is gathered.
 local function gather_first(what)
   if not gathers then return false end
   gathers.first = what
   return true
 end
 
--- gather_seen returns what gather_see was told by this name, in this script and of this gateway; nil if nothing was.
+-- gather_seen returns what was passed to gather_see under this name, in this script and for this gateway, or nil.
 local function gather_seen(name) return gathers and gathers.seen[name] end
 local function gather_see(name, what)
   if gathers then gathers.seen[name] = what end
 end
 
--- gather_stopped is books_stopped, of which a batch is asked once, or twice.
+-- gather_stopped is books_stopped, asked once or twice for each batch.
 local function gather_stopped(record, batch, despite)
   if not gathers or not batch then return books_stopped(record, batch, despite) end
   local asked = batch .. (despite and ' despite' or ' ')
@@ -70,7 +70,7 @@ local function gather_stopped(record, batch, despite)
   return known[1], known[2]
 end
 
--- gather_stay lets the books of a batch expire after a while (ms) if none of its jobs is live. Nobody is to resume it then.
+-- gather_stay lets the books of a batch expire after a while (ms) if none of its jobs is live. It can't be resumed then.
 local function gather_stay(key, ids, stay)
   if gathers then
     gathers.stay[key] = {ids, stay}
@@ -83,14 +83,14 @@ local function gather_stay(key, ids, stay)
   end
 end
 
--- forget lets the record of a job that is over expire, and with the last one of its batch (false: it has none) the batch's books, later.
+-- forget lets the record of a job that is over expire. With the last record of its batch (false: it has none), the batch's books expire, later.
 local function forget(record, dedupe_ms, batch)
   redis.call('PEXPIRE', record, dedupe_ms)
   if not batch then return end
   gather_stay(books_key(record, 'batch:' .. batch), books_key(record, 'batch-ids:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY))
 end
 
--- gather begins with so many jobs of a gateway. A single one has each change made at once.
+-- gather begins with a number of jobs of a gateway. For a single job, each change is made at once.
 local function gather(jobs)
   shelf_begin()
   books_begin()

@@ -1,7 +1,7 @@
--- look_claim.lua: claims a look-up that is due, or says how many may begin now. A claim moves the job's place in asking behind its deadline: that of a dead process
+-- look_claim.lua: claims a look-up that is due, or reads how many may begin now. A claim moves the job's place in asking to the claim's deadline. The claim of a dead process
 -- runs out by itself, and the look-up is made again. Composed after NowLua, record.lua and alive.lua.
 -- KEYS 1 asking  2 looks  3 hold  4 alive  5 retrying, then the lines of the queue
--- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 owner ('' = only look, claim nothing)  4 id of the job whose look-up goes on, since its answer has further pages ('' = none: the first that is due)
+-- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 owner ('' = only read, claim nothing)  4 id of the job whose look-up goes on, since its answer has more pages ('' = none: the first that is due)
 --      5 how long the claim holds (µs)  6 version of the data ('' = not watched)  7 the least sign of life it must have (µs)
 --      8 how many limits look-ups have, then of each three: its field in looks, the time between two look-ups (µs), how many may begin together; behind
 --        a - in the field it holds only while jobs wait in the queue
@@ -21,15 +21,15 @@ if now - (tonumber(redis.call('HGET', KEYS[2], 'beat')) or 0) > BEAT then
   redis.call('PEXPIRE', KEYS[2], STAY)
 end
 
-local queued = false -- jobs wait in the queue
+local queued = false -- whether jobs wait in the queue
 for i = 6, #KEYS do queued = queued or redis.call('EXISTS', KEYS[i]) == 1 end
 
 -- held returns for how long no look-up may begin (µs, 0: one may), and how many may then. While the gateway is tried after a hold, jobs that are
--- called soon go first: their calls say more of it.
+-- called soon go first: their calls say more about it.
 local function held()
   local v = redis.call('HMGET', KEYS[3], 'paused', 'until', 'need', 'probe')
   if v[1] == '1' then return IDLE, 0 end
-  local asked = tonumber(redis.call('HGET', KEYS[2], 'until')) or 0 -- to make no look-ups
+  local asked = tonumber(redis.call('HGET', KEYS[2], 'until')) or 0 -- it asked for no look-ups until then
   if asked > now then return asked - now, 0 end
   if owner == '' and (tonumber(v[2]) or 0) > now then return tonumber(v[2]) - now, 0 end
   if v[3] ~= '1' then return 0, AT_ONCE end
@@ -39,14 +39,14 @@ local function held()
   return 0, 1
 end
 
--- limited returns the same for the limits, each of which allows so many at once and one more each interval; and what they are once one more was made.
+-- limited returns the same for the limits, each of which allows a number at once and one more each interval. It also returns the limits after one more look-up.
 local function limited()
   local wait, most, after = 0, AT_ONCE, {}
   for a = 9, 6 + 3 * tonumber(ARGV[8]) + 2, 3 do
     local field, while_queued = string.match(ARGV[a], '^(%w+)(%-?)$')
     if while_queued == '' or queued then
       local interval, tolerance = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 1]) * (tonumber(ARGV[a + 2]) - 1)
-      local full = math.max(math.min(tonumber(redis.call('HGET', KEYS[2], field)) or 0, now + tolerance + interval), now) -- a clock that was set back holds nobody up
+      local full = math.max(math.min(tonumber(redis.call('HGET', KEYS[2], field)) or 0, now + tolerance + interval), now) -- a clock that was set back makes no look-up wait
       if full - now > tolerance then
         wait, most = math.max(wait, full - now - tolerance), 0
       else
@@ -58,7 +58,7 @@ local function limited()
   return wait, most, after
 end
 
--- due returns the ids of jobs whose look-up is due, up to a number, and how long it is until the next one is.
+-- due returns the ids of jobs whose look-up is due, up to a number, and how long it is until the next one is due.
 local function due(most)
   local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now), 'LIMIT', 0, most)
   if #ids > 0 then return ids, 0 end
@@ -66,7 +66,7 @@ local function due(most)
   return ids, first[2] and tonumber(first[2]) - now or -1
 end
 
--- mine says whether the next look-up of a job may be claimed; nil if its record is damaged. One that does not stand where its record says is put there: the
+-- mine reports whether the next look-up of a job may be claimed, or returns nil if its record is damaged. A job that is not in the place that its record names is moved there: the
 -- record is right.
 local function mine(id)
   local v = redis.pcall('HMGET', ARGV[2] .. id, '@state', '@ask_at', '@ask_owner', '@generation')
@@ -81,8 +81,8 @@ local function mine(id)
   return at <= now
 end
 
--- declined says that since look-ups last found no payment of the job, one of its calls was answered with a no of the gateway's own, and tried again all the
--- same: each of these may have left a payment of its own, which failed. A 429 leaves none, and a 408, 409 or 422 is in doubt itself.
+-- declined reports whether, since look-ups last found no payment of the job, the gateway itself answered one of its calls with a no, and the call was tried again
+-- all the same. Each of these may have left a payment of its own, which failed. A 429 leaves none, and a 408, 409 or 422 is in doubt itself.
 local function declined(history)
   local no = false
   for status, what in string.gmatch(history or '', '%d+ %d+ (%d+) ([^\n]+)\n') do
@@ -92,7 +92,7 @@ local function declined(history)
   return no
 end
 
--- whole is a whole number of a record, as text; somebody may have written anything there.
+-- whole returns a whole number of a record, as text; the field may hold anything.
 local function whole(value, otherwise)
   local n = tonumber(value)
   if n and n >= 0 and n < 9007199254740992 and n == math.floor(n) then return int(n) end

@@ -1,6 +1,6 @@
--- look_end.lua: writes down what a look-up of a pending job came to, and what becomes of the job. Only the owner of the claim may: an answer that comes after its claim ran out is another one's to find.
--- That the gateway has no such payment is believed only when two look-ups in a row say so and the second was made late enough after the end of the call.
--- Where Redis has forgotten calls since, one of them may have been this job's: so its end was then at the latest, and earlier look-ups say nothing of it.
+-- look_end.lua records the result of a look-up of a pending job, and what becomes of the job. Only the owner of the claim may do so: if its claim ran out, the next look-up finds the answer.
+-- "No such payment" is believed only when two look-ups in a row say so and the second was made late enough after the end of the call.
+-- If Redis has forgotten calls since, one of them may have been this job's. Then its end counts as the latest possible one, and earlier look-ups prove nothing.
 -- KEYS 1 record  2 asking  3 counters  4 hold  5 retries  6 new task  7 costs  8 parked:refused  9 parked:exhausted  10 parked:unknown_outcome  11 looks  12 alive
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 done | refused | later | not_done | failed (it says nothing) | '' (it was not made)
 --      6 until the next one: with failed and '' so long (µs); else as the schedule has it (µs, -1: it was the last one)  7 the least time between two of them (µs)
@@ -15,7 +15,7 @@ local job = read_all(record)
 if job.@state ~= 'pending' or job.@generation ~= ARGV[3] or job.@ask_owner ~= ARGV[4] then return 'gone' end
 local made, absent = (tonumber(job.@asked) or 0) + 1, verdict == 'not_done' and (tonumber(job.@absent) or 0) + 1 or 0
 local ended, claimed, least, seen = tonumber(job.@call_ended_at) or now, tonumber(ARGV[8]), tonumber(ARGV[7]), ARGV[10]
-redis.call('ZREM', KEYS[2], id) -- first: when its memory is full, Redis lets a script go on that has begun to write
+redis.call('ZREM', KEYS[2], id) -- first, because Redis lets a script that has begun to write continue, even if its memory is full
 if ARGV[24] ~= '0' then redis.call('HSET', KEYS[11], 'until', int(now + tonumber(ARGV[24]))) end
 brake_with(ARGV[15], tonumber(ARGV[11]), false, job.@accepted_by_gateway == '1')
 job.set, job.drop = {}, {'@ask_owner'}
@@ -35,7 +35,7 @@ local function noted()
   put('@calls', int(calls_made(job)))
 end
 
--- again lets the job wait for its next look-up.
+-- again makes the job wait for its next look-up.
 local function again(wait)
   local at = int(now + math.max(wait, 1))
   put('@ask_at', at)
@@ -53,8 +53,8 @@ local function park(reason, set, error)
   return reason
 end
 
--- used_up says that the last call under the key was answered, and that the answer settled nothing though the key lived: the gateway has saved it, and the key
--- brings nothing else any more.
+-- used_up reports whether the last call under the key was answered, and the answer settled nothing although the key lived. The gateway has saved that answer, and the key
+-- brings no other.
 local function used_up()
   local status
   for line in string.gmatch(job.@history or '', '[^\n]+') do
@@ -63,14 +63,14 @@ local function used_up()
   return status ~= nil and status ~= '0'
 end
 
--- key_lives says that the next call may carry the same key: the gateway takes it for the same call, should this one come after all.
+-- key_lives reports whether the next call may carry the same key: the gateway takes it for the same call, even if this one arrives later.
 local function key_lives()
   if used_up() then return false end
   local first = tonumber(job.@first_call_at) or 0
   return ARGV[17] == '1' and first > 0 and now - first <= tonumber(ARGV[18]) and not (ARGV[19] ~= '' and job.@sent_digest and job.@sent_digest ~= ARGV[19])
 end
 
--- goes_on lets a job go on that was not charged: into the queue, or to the parked ones where its attempts are used up.
+-- goes_on continues a job that was not charged: it goes into the queue, or is parked if its attempts are used up.
 local function goes_on()
   drop('@asked', '@absent', '@ask_failed', '@ask_failing', '@seen', '@call_ended_at', '@accepted_by_gateway', '@may_have_charged', '@reference')
   put('@looked_up_at', int(now))

@@ -1,4 +1,4 @@
--- open.lua: writes an attempt down before its call, or says why there must be none.
+-- open.lua records an attempt before its call, or says why there must be none.
 -- KEYS 1 record  2 open  3 costs  4 counters  5 hold  6 alive
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
 --      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs, 0: one covers no second call)  8 attempts allowed
@@ -14,7 +14,7 @@
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
--- fits says whether the data is what the caller has seen: one look for all that are opened together and have seen the same.
+-- fits reports whether the data is what the caller has seen: one look for all that are opened together and have seen the same.
 local function fits()
   local asked = ARGV[9] .. ' ' .. ARGV[10]
   local fit = gather_seen(asked)
@@ -31,7 +31,7 @@ local state, spent, first, cost = job.@state, tonumber(job.@spent) or 0, tonumbe
 if cost > 1 then redis.call('HDEL', KEYS[3], id .. '~' .. ARGV[3]) end
 if job.@generation ~= ARGV[3] or (state ~= 'queued' and state ~= 'in_flight') then return {'stale'} end
 local mine = state == 'in_flight' and job.@owner == owner
-if mine and job.@first_call_at and job.@first_call_at == job.@opened_at then first = 0 end -- opened before by the same owner, and not called since
+if mine and job.@first_call_at and job.@first_call_at == job.@opened_at then first = 0 end -- the same owner opened it before, and has not called since
 local over = state == 'in_flight' and not mine
 if over and now < (tonumber(job.@deadline) or 0) then return {'busy'} end
 
@@ -40,8 +40,8 @@ if over and paid_before(record, KEYS[4], now, job) then
   return {'stale'}
 end
 
--- A restore that was confirmed after the job was accepted, or after a person last settled what had become of it: a call that these
--- books don't know of may have been made since the data's time. Only the key makes another one safe, as old as it may be; and not one that
+-- A restore was confirmed after the job was accepted, or after a person last settled what had become of it. Then a call that these
+-- books don't know of may have been made since the data's time. Only the key makes another call safe, as old as it may be, and not a key that
 -- came with another payload since.
 local from = ARGV[11] ~= '' and alive_unknown(ARGV[11], math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0))
 if from then
@@ -51,10 +51,10 @@ if from then
 end
 local rekeyed = from and (tonumber(job.@edited_at) or 0) >= from
 
--- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload: an attempt may be among them. So what the gateway says of an earlier call
+-- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload. An attempt may be among them. So what the gateway says of an earlier call
 -- may be about this job's own.
 local LOST_MATTERS = 600000000
-local unbraked = ARGV[14] == '' and ARGV[16] == '' -- then nothing changes the hold here, unless money is counted
+local unbraked = ARGV[14] == '' and ARGV[16] == '' -- then the hold is not changed here, unless money is counted
 local stands = unbraked and gather_seen('stands') or redis.call('HMGET', KEYS[5], 'lost', 'brakes', 'brake')
 gather_see('stands', unbraked and not stands[2] and stands or nil)
 local lost = tonumber(stands[1] or '')
@@ -67,17 +67,17 @@ if job.@failures then
   outages = tonumber(redis.call('HGET', record, '@outages_met')) or 0
 end
 
--- digest is that of the job's call as it would be made now; '' where nobody watches it, or the gateway has no such route.
+-- digest returns that of the job's call as it would be made now, or '' if it is not watched, or the gateway has no such route.
 local digest = ARGV[12]
 if job.@route then digest = string.match(ARGV[13], ' ' .. string.gsub(job.@route, '%-', '%%-') .. ' (%S+)') or '' end
 
-if job.@counted then -- that of an attempt which was opened before
+if job.@counted then -- that of an attempt that was opened before
   if mine then brakes_back(record, job.@counted) end
   redis.call('HDEL', record, '@counted')
 end
 local money
 
-local cut = over and job.@opened_at -- its last owner died with the call under way, as far as anybody knows
+local cut = over and job.@opened_at -- its last owner died during the call, as far as is known
 local function opening()
   local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
   if cut then -- that attempt counts
@@ -99,7 +99,7 @@ local function opening()
     last_error = stopped
     return reason
   end
-  if job.@failures and spent >= tonumber(ARGV[8]) then -- the last failure was no outage's
+  if job.@failures and spent >= tonumber(ARGV[8]) then -- the last failure was not an outage
     last_error = job.@error or ''
     return 'exhausted'
   end
@@ -128,7 +128,7 @@ if what == 'go' and digest ~= '' and job.@sent_digest ~= digest then set[#set + 
 if what == 'go' or cut then set[#set + 1], set[#set + 2] = '@opened_at', moment end
 if money and money.counted then set[#set + 1], set[#set + 2] = '@counted', money.counted end
 become_of(record, job, 'in_flight', unpack(set))
-if what ~= 'go' and not cut then -- to be parked: who finds this attempt cut off knows that nothing was sent
+if what ~= 'go' and not cut then -- to be parked: if this attempt is found cut off, nothing was sent
   redis.call('HDEL', record, '@opened_at')
   if first == 0 then redis.call('HDEL', record, '@first_call_at') end
 end

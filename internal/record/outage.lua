@@ -2,14 +2,14 @@
 -- Fields of the gateway's hold that it reads and writes; circuit.lua has the rest:
 --   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while it is under way
 --   run, unrun, runjob, runat, runs, runlast  the failures in a row since the last success
--- Of a job's record they are failures, but for those with which an outage began, outages_met, and last_outage.
--- A job is forgiven what it met in its first FORGIVEN outages: trouble that comes again after others went through is its own.
+-- Fields of a job's record: failures, except those with which an outage began; outages_met; and last_outage.
+-- A job is forgiven what it met in its first FORGIVEN outages. Trouble that comes again after other jobs succeeded is its own.
 local OUTAGES, FAILURES_BYTES, FORGIVEN = 16, 600, 2
 
 local function outage_begin(text, from)
   local all = {}
   for one in string.gmatch(text or '', '%S+') do all[#all + 1] = one end
-  if #all > 0 and string.sub(all[#all], -1) == ':' then return text end -- one is under way
+  if #all > 0 and string.sub(all[#all], -1) == ':' then return text end -- one has not ended
   all[#all + 1] = int(from) .. ':'
   return table.concat(all, ' ', math.max(1, #all - OUTAGES + 1))
 end
@@ -25,21 +25,21 @@ local function outage_of(text, begun, ended)
   return found
 end
 
--- outage_met counts an outage that the job met, once however often it did, and none that began before one that is counted.
+-- outage_met counts an outage that the job met: once, however often it met it, and only if it began after all that are counted.
 local function outage_met(record, from)
   if (tonumber(redis.call('HGET', record, '@last_outage')) or 0) >= from then return end
   redis.call('HSET', record, '@last_outage', int(from))
   redis.call('HINCRBY', record, '@outages_met', 1)
 end
 
--- outage_spent notes when a failure was that counts as an attempt.
+-- outage_spent records when a failure was that counts as an attempt.
 local function outage_spent(record, at)
   local all = (redis.call('HGET', record, '@failures') or '') .. int(at) .. ' '
   while #all > FAILURES_BYTES do all = string.sub(all, string.find(all, ' ', 1, true) + 1) end
   redis.call('HSET', record, '@failures', all)
 end
 
--- outage_scopes returns the names of the holds of a job's route and lane, which may be held by themselves (bucket's scopes.lua).
+-- outage_scopes returns the names of the holds of a job's route and lane, which may be held on their own (bucket's scopes.lua).
 local function outage_scopes(hold, job)
   local all = {}
   if job.@route then all[1] = hold .. ':r:' .. job.@route end
@@ -47,7 +47,7 @@ local function outage_scopes(hold, job)
   return all
 end
 
--- outage_forgive gives back the attempts that turned out to be the beginning of an outage. It returns what is spent.
+-- outage_forgive gives back the attempts that turned out to be the beginning of an outage. It returns how many are spent.
 local function outage_forgive(record, hold, failures, spent)
   local texts, left, before = {redis.call('HGET', hold, 'outages') or ''}, '', spent
   for _, scope in ipairs(outage_scopes(hold, read(record, '@route', '@lane'))) do texts[#texts + 1] = redis.call('HGET', scope, 'outages') or '' end
@@ -66,10 +66,10 @@ local function outage_forgive(record, hold, failures, spent)
   return spent
 end
 
--- outage_over notes that the gateway did its work: the next failure is the first in a row.
+-- outage_over records that the gateway did its work: the next failure is the first in a row.
 local function outage_over(hold) redis.call('HDEL', hold, 'run', 'unrun', 'runjob', 'runat', 'runs', 'runlast') end
 
--- outage_over_in notes the same of a job's route and lane.
+-- outage_over_in records the same for a job's route and lane.
 local function outage_over_in(hold, job)
   for _, scope in ipairs(outage_scopes(hold, job)) do
     if gather_once(scope) then outage_over(scope) end

@@ -1,8 +1,8 @@
--- park.lua: an attempt ends in the dead-letter store. Where look-ups are configured, the gateway is asked instead after a job that may have been charged.
+-- park.lua: an attempt ends in the dead-letter store. If look-ups are configured and the job may have been charged, the gateway is asked instead.
 -- KEYS 1 record  2 open  3 rate  4 counters  5 parked:<reason>  6 hold  7 asking, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
---      8 reason: paused, cancelled and awaiting_approval mean that its batch is one of these, and it is parked as what its batch is now: as rejected if that is
---        none of them any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": and the key is somebody else's, so it
+--      8 reason: paused, cancelled and awaiting_approval mean that its batch is one of these. The job is parked as what its batch is now: as rejected if that is
+--        none of them any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": the same, and the key belongs to another job, so it
 --        does not count as sent; "no": neither it nor an earlier call with the key has charged; "next": the same, and another try takes the next key
 --      11 "1": the gateway answered, and did not fail  12 the brake of batches (brake.lua)
 --      13 the gateway's own reference, where it has accepted the payment ('' = none)  14 "1": it has accepted it  15 until the first look-up (µs, 0 = none is configured), then those of redisdb.TaskEnd
@@ -34,7 +34,7 @@ if ARGV[13] ~= '' then redis.call('HSET', record, '@reference', ARGV[13]) end
 local says, goes_on = ARGV[10], {paused = true, awaiting_approval = true, rejected = true, unreadable = true}
 local unsure = says == '1' or says == 'other' or job.@may_have_charged and says ~= 'no' and says ~= 'next'
 if tonumber(ARGV[15]) > 0 and in_doubt(reason, unsure) and not goes_on[reason] then
-  if ARGV[6] ~= '' and ARGV[5] ~= '1' then job.set[#job.set + 1], job.set[#job.set + 2] = '@spent', int((tonumber(job.@spent) or 0) + 1) end -- or it could be called for ever
+  if ARGV[6] ~= '' and ARGV[5] ~= '1' then job.set[#job.set + 1], job.set[#job.set + 2] = '@spent', int((tonumber(job.@spent) or 0) + 1) end -- otherwise it could be called for ever
   if ARGV[14] == '1' then job.set[#job.set + 1], job.set[#job.set + 2] = '@accepted_by_gateway', '1' end
   ask_for(record, job, KEYS[7], id, now, ARGV[15], '@error', error)
   doubt(record, says)

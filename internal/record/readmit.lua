@@ -1,9 +1,9 @@
--- readmit.lua: parked jobs go through admission again, oldest first; those without room stay parked. Those that were called before (they have a history)
+-- readmit.lua: parked jobs go through admission again, oldest first. Those without room stay parked. Those that were called before (they have a history)
 -- go to the tail of the replays, the others to the tail of the queue.
--- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts  7 a key that nobody writes. What else is touched has the same hash tag:
---      its names are made here, as each argument of a script costs Redis more than such a text does. While a cluster's slot moves, either node
---      refuses a script one of whose keys it lacks, so the 7th keeps this one out until all of the gateway's keys are on one node: it could
---      find a record there otherwise, and not be let write the task
+-- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts  7 a key that is never written. Everything else that it touches has the same hash tag.
+--      Those names are made here, because each argument of a script costs Redis more than making such a text. While a cluster's slot moves, either node
+--      refuses a script if it lacks one of the KEYS. So the 7th keeps the script out until all of the gateway's keys are on one node. Otherwise it could
+--      find a record there, and not be allowed to write the task
 -- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
 --      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms.lua)
 --      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
@@ -29,17 +29,17 @@ local full, refused, pushed, taken, retry, answers = false, false, {}, 0, 0, {}
 local moment = int(now)
 local flows = share_open(ARGV[from + 1], record_prefix, lines[1])
 
--- PAST is what a job's record loses when it is parked no more, by the table in layout.go: to look whether it has a field costs as much as to delete it.
+-- PAST is what a job's record loses when it is no longer parked, by the table in layout.go. Looking whether it has a field costs as much as deleting it.
 local PAST = {@@past}
 
--- replaced says that a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
+-- replaced reports whether a refused job was given another payload since it was parked, maybe after its caller had read it: the key came with that.
 local function replaced(kind, record)
   if kind.reason ~= 'refused' then return false end
   local edited, parked = unpack(call('HMGET', record, '@edited_at', '@parked_at'))
   return edited and tonumber(edited) >= (tonumber(parked) or 0)
 end
 
--- cancelled_batch says whether a batch is cancelled: one look for a chunk.
+-- cancelled_batch reports whether a batch is cancelled: one look for a chunk.
 local cancelled = {}
 local function cancelled_batch(record, batch)
   if batch and cancelled[batch] == nil then
@@ -61,7 +61,7 @@ local function past(key_change)
   return drop
 end
 
--- takes says whether there is room for a job.
+-- takes reports whether there is room for a job.
 local function takes(f, cost)
   if not f then
     if bucket_take(bucket, cost) then return true end
@@ -102,14 +102,14 @@ local function readmit(kind, id)
   if due <= now then put('@generation', kind.next) end
   if job.@history then put('@calls', '0') end
   if by_itself then put('@self_replays', int((tonumber(job.@self_replays) or 0) + 1)) end
-  -- Jobs parked as rejected and as exhausted go in by themselves too: what a person takes out of a cancelled batch is called all the same.
+  -- Jobs parked as rejected and as exhausted also go in by themselves. Here a person readmits a job of a cancelled batch, so it is called all the same.
   if kind.reason ~= 'rejected' and not by_itself and cancelled_batch(record, job.@batch) then put('@despite_cancel', '1') end
   if key_change == 'next' then put('@key_generation', int(next_key(record, job.@key_generation))) end
   if key_change == 'forgotten' or settled or key_change ~= 'keep' and kind.reason == 'unknown_outcome' then put('@looked_up_at', moment) end -- a person has looked it up
   if settled then put('@settled', settled_by('not_done', now, ARGV[4])) end
   job.set, job.drop = set, past(key_change)
   become_of(record, job, due > now and 'scheduled' or 'queued')
-  if class == '' and was ~= '' then call('HDEL', record, '@priority') elseif class ~= was then call('HSET', record, '@priority', class) end -- now that its flow has lost it
+  if class == '' and was ~= '' then call('HDEL', record, '@priority') elseif class ~= was then call('HSET', record, '@priority', class) end -- only now, after its flow has lost the job
   if due > now then
     schedule(KEYS[4], books_key(record, 'moments'), int(due), id, now)
     return QUEUED
@@ -124,7 +124,7 @@ local function readmit(kind, id)
   return QUEUED
 end
 
--- fed has the flows whose parked jobs went in wait for their next turn.
+-- fed makes the flows whose parked jobs went in wait for their next turn.
 local function fed()
   share_close()
   for _, f in pairs(flows.flows) do
@@ -139,7 +139,7 @@ local function fed()
   end
 end
 
-shelf_gather() -- the sets of what is parked change once for all of the chunk, and so do the books and the queue
+shelf_gather() -- the sets of parked jobs change once for the whole chunk, and so do the books and the queue
 books_gather()
 local byte, sub, place = string.byte, string.sub, 1
 while place <= #text do

@@ -1,11 +1,11 @@
--- receipt.lua: a script that can be asked again. An offer comes twice when its answer was lost, and the first may even come after the
--- second, out of a stalled connection: whichever is first is carried out, and the other gets its answer.
--- Needs offered(), the script itself, which returns a text, or an error where it changed nothing, and finds neither of these in KEYS and ARGV:
--- KEYS last two: receipt, the number of the lane's last offer and the answer to it, and the receipt of the lane behind which it is to come
--- ARGV first: now (µs, 0 = Redis's); last four: number of the offer, how long its answer is kept (ms), number of the offer behind which it is to come (0: behind none),
+-- receipt.lua: a script that can be asked again. An offer comes twice if its answer was lost. The first may even come after the
+-- second, out of a stalled connection. Whichever comes first is carried out, and the other gets its answer.
+-- It needs offered(), the script itself, which returns a text, or an error if it changed nothing. offered() finds neither of these in KEYS and ARGV:
+-- KEYS last two: receipt, the number of the lane's last offer and the answer to it, and the receipt of the lane that the offer must come behind
+-- ARGV first: now (µs, 0 = Redis's); last four: number of the offer, how long its answer is kept (ms), number of the offer that it must come behind (0: none),
 --      when it is too late to carry it out (µs, 0: never)
--- returns what offered() returns, or has returned; an error if the lane has gone on since: nobody waits for the answer then; or, with
--- nothing changed, if it is too late for that (LATE), if it has overtaken the offer behind which it is to come, or if the answer to that begins with a ! or a #: nothing goes in behind it
+-- returns what offered() returns, or has returned; an error if the lane has gone on since, because no caller waits for the answer then; or, with
+-- nothing changed, an error if it is too late (LATE), if the offer has overtaken the one that it must come behind, or if the answer to that one begins with a ! or a #, so that nothing goes in behind it
 local ahead, receipt = table.remove(KEYS), table.remove(KEYS)
 local till = table.remove(ARGV)
 local after, lifetime, number = table.remove(ARGV), table.remove(ARGV), table.remove(ARGV)

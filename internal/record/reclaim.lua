@@ -1,9 +1,9 @@
--- reclaim.lua: an attempt's deadline has passed and nobody ended it: its worker died with the call under way, or about to park the job.
+-- reclaim.lua: an attempt's deadline has passed without an end: its worker died during the call, or before it parked the job.
 -- KEYS 1 record  2 open  3 due  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
 --      10 parked:unknown_outcome  11 parked:exhausted  12 rate  13 alive  14 retries  15 asking
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
 --      7 "1": the gateway keeps idempotency keys  8 how long it keeps one (µs)  9 attempts allowed  10 gateway  11 wake channel
---      12 how long after a silence of Redis the living have to end their attempts (µs)  13 until the first look-up (µs, 0 = none is configured)
+--      12 how long after a silence of Redis living workers have to end their attempts (µs)  13 until the first look-up (µs, 0 = none is configured)
 -- returns what it did: 'none' | 'done' | 'queued' | 'pending' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
@@ -19,11 +19,11 @@ if (tonumber(job.@deadline) or 0) > now then
   return 'none'
 end
 
--- A silence that has just ended: nobody could write down what a call came to, and this worker may live.
+-- A silence has just ended: no worker could record what a call came to, and this one may live.
 local silence = string.match(redis.call('HGET', KEYS[13], 'gaps') or '', '-(%d+)$')
 if silence and now < tonumber(silence) + tonumber(ARGV[12]) then return 'none' end
 
--- The dead worker's task goes too, once asynq's lease has run out: a living worker's task is left to it.
+-- The dead worker's task goes too, once asynq's lease has run out. A living worker's task is left to it.
 local lease = tonumber(redis.call('ZSCORE', KEYS[7], ARGV[4]))
 if not lease or lease * 1000000 < now then
   redis.call('LREM', KEYS[6], 0, ARGV[4])

@@ -1,13 +1,13 @@
 -- record.lua: how a job's record is read, and what every change of its state does to it. A fragment: local functions only, behind gather.lua.
 -- A state is changed by become(), never by HSET alone.
--- layout.go has the table of its fields: @state is the field state, and @@over stands for those that are marked so.
+-- layout.go has the table of its fields: @state is the field state, and @@over is all fields that are marked over.
 local HISTORY_BYTES = 2000
 
 local PAYLOAD = {@@payload} -- every field that a payload may have
 
--- payload_put puts a payload, which stands in text between two places, behind the first n of fields, which are names and values in turn. It
--- returns how many there are then.
-local sub, DIGITS = string.sub, {'1', '2', '3', '4', '5', '6', '7', '8'} -- Redis takes a long time to turn a number into text
+-- payload_put adds a payload, which is in text from one place to another, after the first n of fields, which has names and values in turn. It
+-- returns how many entries there are then.
+local sub, DIGITS = string.sub, {'1', '2', '3', '4', '5', '6', '7', '8'} -- Redis takes a long time to format a number
 local function payload_put(fields, n, text, from, to)
   local size = to - from + 1
   if size <= PIECE_BYTES or size > PIECE_BYTES * PIECES then
@@ -24,7 +24,7 @@ local function payload_put(fields, n, text, from, to)
   return n
 end
 
--- read returns fields of a record by their names; those that it has not are false.
+-- read returns fields of a record by their names; missing ones are false.
 local function read(record, ...)
   local names, values, job = {...}, redis.call('HMGET', record, ...), {}
   for i = 1, #names do job[names[i]] = values[i] end
@@ -38,14 +38,14 @@ local function read_all(record)
   return job
 end
 
--- payload_count is how many pieces a payload may have whose record says so: all that there may be if that is no such number.
+-- payload_count returns how many pieces a record says its payload has, or the greatest possible number if the field is damaged.
 local function payload_count(pieces)
   if not pieces then return 0 end
   local n = tonumber(pieces)
   return n and n >= 1 and n <= PIECES and n == math.floor(n) and n or PIECES
 end
 
--- payload_pieces appends the pieces of a payload to a list; job has all fields of it.
+-- payload_pieces appends the pieces of a payload to a list; job has all its fields.
 local function payload_pieces(list, job)
   if not job.@pieces then
     list[#list + 1] = job.@payload or '{}'
@@ -55,7 +55,7 @@ local function payload_pieces(list, job)
   return list
 end
 
--- payload_damaged says that a record has not as many pieces as it says.
+-- payload_damaged reports whether a record has another number of pieces than it says.
 local function payload_damaged(job)
   if job.@pieces and tonumber(job.@pieces) ~= payload_count(job.@pieces) then return true end
   for i = 1, payload_count(job.@pieces) do
@@ -64,7 +64,7 @@ local function payload_damaged(job)
   return false
 end
 
--- stamp returns a time of parking that no other parked job of the gateway has, so that order is exact.
+-- stamp returns a time of parking that no other parked job of the gateway has, so that their order is exact.
 local function stamp(counters, now)
   local last = tonumber(redis.call('HGET', counters, 'stamp')) or 0
   if now <= last then now = last + 1 end
@@ -72,7 +72,7 @@ local function stamp(counters, now)
   return now
 end
 
--- history_with returns a history (false: none so far) with one more line, without the oldest lines beyond HISTORY_BYTES.
+-- history_with returns a history (false: none so far) with one more line, and without the oldest lines beyond HISTORY_BYTES.
 local function history_with(text, line)
   text = (text or '') .. line .. '\n'
   while #text > HISTORY_BYTES do
@@ -82,8 +82,8 @@ local function history_with(text, line)
   return text
 end
 
--- calls_made is how many calls a job has had since it was last admitted. Records did not count them before: without a replay all are in the history,
--- after one those are known that were spent.
+-- calls_made returns how many calls a job has had since it was last admitted. Older versions did not count them in the record. Without a replay, all of them are in the history;
+-- after one, those that were spent are known.
 local function calls_made(job)
   if job.@calls or not job.@history then return tonumber(job.@calls) or 0 end
   if job.@replays then return tonumber(job.@spent) or 0 end
@@ -96,20 +96,20 @@ local function history(record, line)
   if line ~= '' then redis.call('HSET', record, '@history', history_with(redis.call('HGET', record, '@history'), line)) end
 end
 
--- called counts one call in the gateway's rate: a field for each 5 s, the last two minutes kept.
+-- called counts one call in the gateway's rate: a field for each 5 s, of which the last two minutes are kept.
 local function called(rate, now)
   local bucket = math.floor(now / 5000000)
   if not gather_once(rate) then return gather_book(rate, int(bucket)) end
   local kind = redis.call('TYPE', rate).ok
-  if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', rate) end -- it is for show: rubbish in it keeps no outcome from being written down
+  if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', rate) end -- it is only shown: damaged data in it must not keep an outcome from being recorded
   if redis.call('HINCRBY', rate, int(bucket), '1') > 1 then return end
   for _, field in ipairs(redis.call('HKEYS', rate)) do
     if tonumber(field) < bucket - 24 then redis.call('HDEL', rate, field) end
   end
 end
 
--- answered counts one call by the hour, the status and the verdict of its end, in the hash hours beside rate: "HOUR STATUS VERDICT". The present hour is kept
--- and the 24 before it. It is for show, as rate is.
+-- answered counts the end of one call by the hour, its status and its verdict, in the hash hours beside rate: "HOUR STATUS VERDICT". It keeps the present hour
+-- and the 24 before it. It is only shown, like rate.
 local function answered(rate, now, line)
   local status, verdict = string.match(line, ' (%d+) (%S+)$')
   if not status then return end
@@ -128,8 +128,8 @@ local function answered(rate, now, line)
   redis.call('PEXPIRE', hours, 90000000)
 end
 
--- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text). Its key is made of the job's id, so what is there of
--- another type is somebody else's rubbish, and goes.
+-- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text). Its key is made of the job's id, so anything of another type
+-- under that key is damaged data, and is deleted.
 local function task_new(task, task_id, msg, costs, cost, since)
   since = since .. '000'
   local put = redis.pcall('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
@@ -140,14 +140,14 @@ local function task_new(task, task_id, msg, costs, cost, since)
   if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
 end
 
--- pend creates the task and puts it into a line of the queue: at its head (the right end, which dequeue.lua pops) or at its tail.
+-- pend creates the task and adds it to a line of the queue: at its head (the right end, which dequeue.lua pops) or at its tail.
 local function pend(push, line, task, task_id, msg, costs, cost, now)
   task_new(task, task_id, msg, costs, cost, int(now))
   return redis.call(push, line, task_id)
 end
 
--- schedule lets a job wait for its moment, at (µs, as text). Jobs of one moment have scores that are 1 µs apart, in the order in which they came.
--- moments has how many came for each moment, until none of them waits for it (moment_left, due.lua), and goes some time after the last moment.
+-- schedule makes a job wait for its moment, at (µs, as text). Jobs of one moment get scores that are 1 µs apart, in the order in which they came.
+-- moments has how many came for each moment, until none of them waits for it (moment_left, due.lua). It expires some time after the last moment.
 local function schedule(set, moments, at, id, now)
   local place = redis.call('HINCRBY', moments, at, '1') - 1
   if place == 0 then
@@ -157,30 +157,30 @@ local function schedule(set, moments, at, id, now)
   redis.call('ZADD', set, int(tonumber(at) + place), id)
 end
 
--- first_line is the line of the queue for jobs of a class that were never called; usual is that of jobs without a class.
+-- first_line returns the line of the queue for jobs of a class that were never called; usual is that of jobs without a class.
 local function first_line(record, class, usual)
   if not class or class == '' then return usual end
   redis.call('HSETNX', shelf_key(record, 'classes'), class, '0')
   return shelf_key(record, 'first:' .. class)
 end
 
--- line_of says to which line of the queue a job goes back: a job that has a history was called before, and others go before it.
+-- line_of returns the line of the queue that a job goes back to. A job that has a history was called before, and others go before it.
 local function line_of(record, class, history, due, retries)
   if history and history ~= '' then return retries end
   return first_line(record, class, due)
 end
 
--- attempt reads the record at the end of an attempt, and says whether it is the attempt that the record knows: same generation, in flight,
+-- attempt reads the record at the end of an attempt, and reports whether it is the attempt that the record knows: same generation, in flight,
 -- same owner.
 local function attempt(record, generation, owner)
   local job = read_all(record)
   return job, job.@state == 'in_flight' and job.@generation == generation and job.@owner == owner
 end
 
--- end_attempt writes down the end of an open attempt; job is what attempt() read. Its history, its status and that it is open no more go into
--- the record with its next state, which must follow. line is empty if nothing was written; opened is forgotten as the key's first call then. A
--- call whose attempt was given up before (job.given_up) was counted then. The ZREM comes first: when its memory is full, Redis lets a script go
--- on that has begun to write, but not begin with what needs memory, and an end must be written down.
+-- end_attempt records the end of an open attempt; job is what attempt() read. Its history, its status and that it is no longer open go into
+-- the record with its next state, which must follow. line is empty if nothing was written; then opened is forgotten as the key's first call. A
+-- call whose attempt was given up before (job.given_up) was counted then. The ZREM comes first: when its memory is full, Redis lets a script that has
+-- begun to write continue, but does not let one begin with a command that needs memory, and an end must be recorded.
 local function end_attempt(keys, job, id, now, spent, line, status)
   if gather_once(keys.open) then redis.call('ZREM', keys.open, id) else shelf_remove(keys.open, id) end
   local set, drop = {}, {'@owner', '@deadline', '@opened_at'}
@@ -203,14 +203,14 @@ local function end_attempt(keys, job, id, now, spent, line, status)
   job.set, job.drop = set, drop
 end
 
--- next_key returns the next generation of the idempotency key that is no other job's id.
+-- next_key returns the next generation of the idempotency key that is not another job's id.
 local function next_key(record, present)
   local k = (tonumber(present) or 1) + 1
   while redis.call('EXISTS', record .. '~' .. int(k)) == 1 do k = k + 1 end
   return k
 end
 
--- doubt writes down what an attempt's end says of the present key (job.Ending.Doubt).
+-- doubt records what an attempt's end says about the present key (job.Ending.Doubt).
 local function doubt(record, says)
   if says == 'next' then
     redis.call('HSET', record, '@key_generation', int(next_key(record, redis.call('HGET', record, '@key_generation'))))
@@ -221,9 +221,9 @@ local function doubt(record, says)
   if says == 'no' then redis.call('HDEL', record, '@may_have_charged') end
 end
 
--- task_end takes a task whose attempt has ended out of asynq's hands, and counts it, as asynq's own script does once its handler is done.
--- One that is not there any more is not counted again. It is looked for from the end where the oldest are. keys and args end with what
--- redisdb.TaskEnd lists.
+-- task_end removes a task whose attempt has ended from asynq's keys, and counts it, as asynq's own script does after its handler. A task
+-- that is gone already is not counted again. It is looked for from the end at which the oldest are. keys and args end with the contents of
+-- redisdb.TaskEnd.
 local function task_end(keys, args)
   local k, a = #keys - 4, #args - 1
   local held = redis.call('LREM', keys[k], '-1', args[a])
@@ -234,29 +234,29 @@ local function task_end(keys, args)
   gather_count(keys[k + 4])
 end
 
--- in_doubt says of a parked job that it may have been charged, by its reason and may_have_charged.
+-- in_doubt reports whether a parked job may have been charged, by its reason and may_have_charged.
 local function in_doubt(reason, may_have_charged) return reason == 'unknown_outcome' or may_have_charged and true or false end
 
--- ask_for has the gateway asked after a job whose outcome is in doubt, instead of parking it: its first look-up comes after a while (µs). fields go with its state.
+-- ask_for has the gateway asked about a job whose outcome is in doubt, instead of parking it. The first look-up comes after a while (µs). fields go with its state.
 local function ask_for(record, job, asking, id, now, wait, ...)
   local at = int(now + math.max(tonumber(wait), 1))
   become_of(record, job, 'pending', '@ask_at', at, '@asked', '0', '@call_ended_at', int(now), ...)
   redis.call('ZADD', asking, at, id)
 end
 
--- settled_by is the field by of a job that a person settles now, in the act of this place.
+-- settled_by returns the field by of a job that a person settles now, in the act at this place of the trail.
 local function settled_by(as, now, place) return as .. ' ' .. int(now) .. ' ' .. place end
 
--- MAY_HAVE_CHARGED ends the error of a job that was to be called no more, and is parked as unknown_outcome instead.
+-- MAY_HAVE_CHARGED is the end of the error of a job that must not be called again, and is parked as unknown_outcome instead.
 local MAY_HAVE_CHARGED = '; an earlier call may have charged'
 
--- OVER is what a record needs no more when its job is over, but for the pieces of its payload: with the payload goes what the gateway said. The digest
--- stays, and so do the money, which the batch's sums need, and what says whether a discarded job may have been charged. DONE goes too when the job is done.
+-- OVER has the fields that a record no longer needs when its job is over, besides the pieces of its payload. With the payload goes what the gateway said. The digest
+-- stays, and so do the money, which the batch's sums need, and what says whether a discarded job may have been charged. DONE has the fields that also go when the job is done.
 local OVER = {@@over}
 local DONE = {@@done}
 
--- finish makes a job over: its state is done or discarded, and so is its count called. What is left of its record stays for the dedupe window. has is all
--- fields that the record has now, where they are known: to look for one that is not there costs as much as to delete one.
+-- finish ends a job: its state becomes done or discarded, and so is it counted. What is left of its record stays for the dedupe window. has is all
+-- fields that the record has now, if they are known: looking for a missing field costs as much as deleting one.
 local function finish(record, counters, state, now, dedupe_ms, job, has)
   job = job or read(record, '@state', '@reason', '@batch', '@money', '@pieces')
   local drop = job.drop or {}
@@ -275,7 +275,7 @@ local function finish(record, counters, state, now, dedupe_ms, job, has)
   forget(record, dedupe_ms, job.@batch)
 end
 
--- paid_before finishes a job whose earlier call is known to have succeeded, whatever its last one came to; job is what attempt() read.
+-- paid_before finishes a job if an earlier call is known to have succeeded, whatever its last one came to; job is what attempt() read.
 local function paid_before(record, counters, now, job)
   if job.@late_success then finish(record, counters, 'done', now, job.@late_success, job) end
   return job.@late_success

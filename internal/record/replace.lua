@@ -1,11 +1,11 @@
 -- replace.lua: a person gives parked jobs another payload. They stay parked, and their next call carries the next generation of
--- the idempotency key: a gateway answers a used key with its first answer again. A job of a batch that is above the sum up to which it needs no approval then waits for one, as
--- a new job does, and so does all of that batch: nobody has approved this payload. Its payee and its amount may both be others.
+-- the idempotency key, because a gateway answers a used key with its first answer. If the batch of the job is now above the sum up to which it needs no approval, the job waits for one, as
+-- a new job does, and so does the whole batch: this payload was not approved. Its payee and its amount may both have changed.
 -- KEYS for each job: record, then counters
 -- ARGV 1 now (µs, 0 = Redis's)  2 where batches need an approval, the sums up to which they need none, a blank, and who replaces, as accept.lua has them; else ''
 --      then for each job: id, generation it is parked with, reason, digest it has now, payload, digest of that,
 --      money (batch.lua; '' = none), "1": an earlier call may have charged, and the gateway has said since that it did not
--- returns for each job: 2 replaced, and it waits for an approval  1 replaced  0 not as given any more
+-- returns for each job: 2 replaced, and it waits for an approval  1 replaced  0 it has changed
 local now, answers, jobs = now_us(ARGV[1]), {}, #KEYS - 1
 local sums_free, sender = string.match(ARGV[2], '^ ?(%S*) ?(.*)$')
 local counters, brought = KEYS[#KEYS], {} -- how many jobs of each batch were replaced
@@ -22,7 +22,7 @@ for i = 1, jobs do
     redis.call('HSET', record, unpack(fields))
     reprice(record, ARGV[a + 6], bytes)
     if sums_free ~= '' and v[8] then
-      approval_less(books_key(record, 'batch:' .. v[8]), ARGV[a + 6]) -- what the old money was less than nothing stays: it makes no room either
+      approval_less(books_key(record, 'batch:' .. v[8]), ARGV[a + 6]) -- the old money was below zero, and stays in that sum: it makes no room either
       brought[v[8]] = (brought[v[8]] or 0) + 1
     end
   end
@@ -37,7 +37,7 @@ for batch, n in pairs(brought) do
   if why then approval_ask(KEYS[1], batch, now, why) end
 end
 
--- A job whose batch waits for an approval is parked for that, in its place in the order of parking. One that a pause or a cancel keeps back stays so.
+-- A job whose batch waits for an approval is parked for that, in its place in the order of parking. A job that a pause or a cancel keeps back stays so.
 for i = 1, jobs do
   local a, record = 8 * i - 5, KEYS[i]
   local batch = answers[i] == 1 and redis.call('HGET', record, '@batch')

@@ -1,10 +1,10 @@
 -- request.lua: acts that wait until a second person has approved them. A fragment: local functions only. Fields of spillway:{gateway}:request:<id>:
---   what               what is to be done, as the desk has it (JSON): nobody changes it
---   who, person, via   who asked for it, whose token that was ('' = nobody has said so), and how it is known that it was he (roles.Proof)
+--   what               what shall be done, in the desk's form (JSON); it never changes
+--   who, person, via   who asked for it, the owner of their token ('' = unknown), and how their identity is known (roles.Proof)
 --   why, asked, until  why, when (µs), and until when it may be approved
---   state              asked; approved, and being done; rejected or done
---   decider, decider_via, decider_why, decided  who approved or rejected it, how it is known, why, and when (µs)
---   owner, lease       of one that is approved: who does it, and until when (µs) it is his to do; then anybody goes on
+--   state              asked; approved, which includes that it is being done; rejected or done
+--   decider, decider_via, decider_why, decided  who approved or rejected it, how their identity is known, why, and when (µs)
+--   owner, lease       of an approved one: which process carries it out, and until when (µs) only that process may; after that any may go on
 -- spillway:{gateway}:requests has those that are asked or approved, by until when they may be approved (approved: +inf). Others stay for REQUEST_STAY.
 local REQUEST_STAY = 2592000000 -- ms
 

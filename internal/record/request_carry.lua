@@ -1,7 +1,7 @@
--- request_carry.lua: whoever does what was approved says that he still does, takes it over from somebody who has not said so in time, or says that it is over.
+-- request_carry.lua: a process that carries out what was approved extends its lease, or takes over from one whose lease has run out, or reports that it is done.
 -- KEYS 1 the request  2 requests
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 who does it  4 how long it is his to do from now on (µs, 0 = it is over)
--- returns 1 written  0 it is not approved, is over, or is another one's to do
+-- ARGV 1 now (µs, 0 = Redis's)  2 id  3 the process  4 how long its lease lasts from now on (µs, 0 = it is done)
+-- returns 1 written  0 it is not approved, is over, or another process carries it out
 local now, key = now_us(ARGV[1]), KEYS[1]
 local v = redis.call('HMGET', key, 'state', 'owner', 'lease')
 if v[1] ~= 'approved' or v[2] ~= ARGV[3] and now < (tonumber(v[3] or '') or 0) then return 0 end

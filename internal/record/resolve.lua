@@ -1,8 +1,8 @@
--- resolve.lua: a person has looked jobs in doubt up, and they were charged: they are done, as if their call had said so.
+-- resolve.lua: a person has looked up jobs in doubt, and they were charged. They are done, as if their calls had succeeded.
 -- KEYS 1 counters  2 acts, then for each job: record
 -- ARGV 1 now (µs, 0 = Redis's)  2 dedupe (ms)  3 act's place in the trail ('' = none)  4 the gateway's own reference ('' = none is known),
 --      then for each job: id, generation it is parked with
--- returns for each job: 1 done now  0 not parked like this any more, or not in doubt
+-- returns for each job: 1 done now  0 no longer parked like this, or not in doubt
 local now, answers, resolved = now_us(ARGV[1]), {}, 0
 for i = 3, #KEYS do
   local record, a, answer = KEYS[i], 2 * i - 1, 0

@@ -1,8 +1,8 @@
--- retell.lua: writes the outcome feed anew without the references of jobs that were erased (erase.lua), a part at each call. An entry of a stream can't be changed, and one that is deleted stays in its block:
--- so all entries are copied, and the copy takes the stream's name with its last part. A copy that was given up is gone after an hour.
+-- retell.lua rewrites the outcome feed without the references of jobs that were erased (erase.lua), a part at each call. An entry of a stream can't be changed, and a deleted one stays in its block.
+-- So all entries are copied, and with the last part the copy takes the stream's name. A copy that was given up expires after an hour.
 -- KEYS 1 feed  2 outcomes  3 the copy
 -- ARGV 1 whose copy it is  2 the last entry that was copied ('' = begin)  3 how many are copied  4 prefix of records
--- returns the last entry copied, '' = it is done, or '!' = somebody else has begun another copy since
+-- returns the last entry copied, '' = it is done, or '!' = another process has begun a copy since
 local copy = KEYS[3]
 if ARGV[2] == '' then
   if redis.call('EXISTS', KEYS[2]) == 0 then

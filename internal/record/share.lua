@@ -1,14 +1,14 @@
--- share.lua: how the room at admission is shared where a gateway has lanes, routes with limits, or classes. A fragment behind batch.lua and an admission check.
+-- share.lua: how the room at admission is shared if a gateway has lanes, routes with limits, or classes. A fragment behind batch.lua and an admission check.
 -- A flow is the jobs of one class, route and lane, each empty for the usual one: CLASS:ROUTE:LANE. It may have as many jobs in the queue as there is room left, so that no
--- crowd uses up the room; and newcomers wait behind parked jobs of their own flow alone. shelf.lua keeps the parked jobs of each flow.
---      entering:CLASS  hash  how many tasks of a flow, ROUTE:LANE, stand in that class's line of the queue, where pick.lua has yet to sort them into lanes; void while
+-- flow uses up the room. Newcomers wait only behind parked jobs of their own flow. shelf.lua keeps the parked jobs of each flow.
+--      entering:CLASS  hash  how many tasks of a flow, ROUTE:LANE, are in that class's line of the queue, where pick.lua has not sorted them into lanes yet; void while
 --                            that line is empty
 local SHARE_STAY = 86400000 -- ms that entering is kept
 local SHARE_LINES = 'due pending retries replays'
-local share -- what share_open was told; nil: the gateway has no flows
+local share -- set by share_open; nil: the gateway has no flows
 
--- share_open begins. spec is '' (or nil: no flows) or, with a blank between: l (tasks stand in the lines of lanes) or c (in those of classes), how many jobs of a flow
--- may wait that passes, and the classes that pass.
+-- share_open begins. spec is '' (or nil: no flows) or, separated by blanks: l (tasks are in the lines of lanes) or c (in those of classes), how many jobs of a passing flow
+-- may wait, and the classes that pass.
 local function share_open(spec, record, pending)
   local form, most, passing = string.match(spec or '', '^(%l) ?(%d*)(.*)$')
   if form then share = {laned = form == 'l', most = tonumber(most) or 0, passing = passing .. ' ', record = record, pending = pending, flows = {}, counts = {}, doors = {}} end
@@ -17,7 +17,7 @@ end
 
 local function share_line(class) return class == '' and share.pending or books_key(share.record, 'first:' .. class) end
 
--- share_door returns how many tasks stand in a class's line of the queue.
+-- share_door returns how many tasks are in a class's line of the queue.
 local function share_door(class)
   local n = share.doors[class]
   if not n then
@@ -45,7 +45,7 @@ local function share_queued(class, route, lane)
   return {jobs = n}
 end
 
--- share_flow returns what there is of a flow.
+-- share_flow returns what is known of a flow.
 local function share_flow(class, route, lane)
   local name = class .. ':' .. route .. ':' .. lane
   local f = share.flows[name]
@@ -56,15 +56,15 @@ local function share_flow(class, route, lane)
   return f
 end
 
--- share_room returns how many units the limit has that is nearest to none.
+-- share_room returns how many units the limit with the least room has left.
 local function share_room(b)
   local room = math.huge
   for i = 1, b.count do room = math.min(room, math.floor((b.cap[i] - b.u[i]) / b.c[i])) end
   return math.max(room, 0)
 end
 
--- share_take takes room for a job of a flow, and says whether there was some. Once there is none the flow is shut: what comes behind does not overtake. The second
--- result says that the flow has room, and not as much as the job costs.
+-- share_take takes room for a job of a flow, and reports whether there was some. Once there is none, the flow is shut, so that later jobs don't overtake. The second
+-- result says that the flow has room, but not as much as the job costs.
 local function share_take(f, b, cost)
   if f.shut then return false end
   local may = f.queued.jobs + 1 <= share_room(b)
@@ -73,20 +73,20 @@ local function share_take(f, b, cost)
   return false, may
 end
 
--- share_retry returns when there is room for a job of a flow at the latest, if none comes in between.
+-- share_retry returns when there is room for a job of a flow at the latest, if no other job comes in between.
 local function share_retry(f, b, cost)
   local most = math.huge
   for i = 1, b.count do most = math.min(most, math.floor(b.cap[i] / b.c[i])) end
   return bucket_retry(b, math.max(cost, math.min(f.queued.jobs + 1, most)))
 end
 
--- share_enter notes that a job of a flow goes into a line of the queue; door says that it is that of its class.
+-- share_enter records that a job of a flow goes into a line of the queue; door means that it is that of its class.
 local function share_enter(f, door)
   f.queued.jobs = f.queued.jobs + 1
   if door then f.entered = f.entered + 1 end
 end
 
--- share_left returns of what the limits have left how much the flow may have.
+-- share_left returns how much the flow may have of what the limits have left.
 local function share_left(f, b, left)
   local n = math.floor((share_room(b) - f.queued.jobs + 1) / 2)
   if f.passes then n = math.max(n, share.most - f.queued.jobs) end
@@ -95,7 +95,7 @@ local function share_left(f, b, left)
   return left
 end
 
--- share_close writes down what has entered.
+-- share_close writes what has entered.
 local function share_close()
   local fields = {}
   for _, f in pairs(share.laned and share.flows or {}) do

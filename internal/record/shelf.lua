@@ -1,31 +1,31 @@
--- shelf.lua: what else follows from a job's being parked than the set of its reason. A fragment: local functions only.
+-- shelf.lua: what follows when a job is parked, besides its entry in the set of its reason. A fragment: local functions only.
 -- parked:<reason>:b:<batch> has the jobs of parked:<reason> that are of one batch, with the same scores.
--- Where a gateway has lanes, routes with limits, or classes, counters has the field flowed, and the jobs parked as rejected stand in the parts of their flows too (share.lua):
+-- If a gateway has lanes, routes with limits, or classes, counters has the field flowed, and the jobs parked as rejected are in the parts of their flows too (share.lua):
 --      parked:rejected:f:CLASS:ROUTE:LANE  those of one flow, with the same scores
---      parked:rejected:unfit  those that cost more than admission can ever grant, which stand in no flow's part
+--      parked:rejected:unfit  those that cost more than admission can ever grant; they are in no flow's part
 --      parked:flows  the flows that have such a part, or had: the next one to go in first (shelf_turn)
---      flowed        how many jobs stand in all of these parts: as many as are parked as rejected, or jobs are missing there
--- again has the jobs parked as exhausted that may go in by themselves, with the time (µs) before which they don't: it grows with
--- self_replays, which counts how often that happened, and after AGAIN_MOST times nothing but a person takes the job in.
+--      flowed        how many jobs are in all of these parts: as many as are parked as rejected, unless jobs are missing there
+-- again has the jobs parked as exhausted that may go in by themselves, with the time (µs) before which they don't. That time grows with
+-- self_replays, which counts how often that happened. After AGAIN_MOST times, only a person can readmit the job.
 local AGAIN_FIRST, AGAIN_MOST = 60000000, 5
 
--- shelf_key names a key of a record's gateway, which is the same for all that a script touches until shelf_begin.
+-- shelf_key names a key of a record's gateway, which is the same for everything that a script touches until shelf_begin.
 local shelf_prefix
 local function shelf_key(record, rest)
   shelf_prefix = shelf_prefix or string.match(record, '^spillway:{[^}]*}:')
   return shelf_prefix .. rest
 end
 
--- shelf_id is the id in a record's key.
+-- shelf_id returns the id in a record's key.
 local shelf_job
 local function shelf_id(record)
   shelf_job = shelf_job or #shelf_key(record, 'job:') + 1
   return string.sub(record, shelf_job)
 end
 
--- shelf_remove takes an id out of a set. Between shelf_gather and shelf_gathered it only notes it: a script that takes out many jobs changes
+-- shelf_remove removes an id from a set. Between shelf_gather and shelf_gathered it only notes it, so that a script that removes many jobs changes
 -- each set once.
-local removed -- between shelf_gather and shelf_gathered: the ids to take out of each set
+local removed -- between shelf_gather and shelf_gathered: the ids to remove from each set
 local function shelf_remove(set, id)
   if not removed then return redis.call('ZREM', set, id) end
   local ids = removed[set] or {}
@@ -35,7 +35,7 @@ end
 
 local function shelf_gather() removed = {} end
 
--- shelf_flow_set is the part of parked:rejected that is of one flow.
+-- shelf_flow_set returns the part of parked:rejected that is of one flow.
 local function shelf_flow_set(record, flow) return shelf_key(record, 'parked:rejected:f:' .. flow) end
 
 -- shelf_count counts jobs that came into the parts of flows.
@@ -43,7 +43,7 @@ local function shelf_count(record, n)
   if n ~= 0 then redis.call('HINCRBY', shelf_key(record, 'counters'), 'flowed', n) end
 end
 
--- shelf_flowed says whether the gateway has such parts. It looks once for a script.
+-- shelf_flowed reports whether the gateway has such parts. It looks once in a script.
 local flowed
 local function shelf_flowed(record)
   if flowed == nil then flowed = redis.call('HGET', shelf_key(record, 'counters'), 'flowed') and true or false end
@@ -56,7 +56,7 @@ local function shelf_flow(record)
   return (v[1] or '') .. ':' .. (v[2] or '') .. ':' .. (v[3] or '')
 end
 
--- shelf_turn is the score of a flow in parked:flows. Who has the fewest jobs in the queue goes first; of those with as many, who was fed the longest time ago (µs). Flows
+-- shelf_turn returns the score of a flow in parked:flows. The flow with the fewest jobs in the queue goes first; among equal ones, the one that was fed longest ago (µs). Flows
 -- that pass go before all others.
 local SHELF_TURN, SHELF_TURNS, SHELF_EPOCH = 68719476736, 65535, 157783680000 -- 2^36 times 10 ms, the most jobs that count, and 2020 in 10 ms
 local function shelf_turn(queued, passes, fed)
@@ -64,7 +64,7 @@ local function shelf_turn(queued, passes, fed)
   return string.format('%.0f', (math.min(queued, SHELF_TURNS) - (passes and SHELF_TURNS + 1 or 0)) * SHELF_TURN + since)
 end
 
--- shelf_drop takes ids out of a flow's part, or out of those that never fit.
+-- shelf_drop removes ids from a flow's part, or from those that never fit.
 local function shelf_drop(record, flow, ids)
   local n = 0
   for i = 1, #ids, 1000 do
@@ -76,7 +76,7 @@ local function shelf_drop(record, flow, ids)
   shelf_count(record, -n)
 end
 
--- shelf_unflow takes a job out of its flow's part: between shelf_gather and shelf_gathered, at the end.
+-- shelf_unflow removes a job from its flow's part; between shelf_gather and shelf_gathered, it does so at the end.
 local unflowed
 local function shelf_unflow(record, id)
   local flow = shelf_flow(record)
@@ -95,7 +95,7 @@ local function shelf_gathered()
   removed, unflowed = nil, nil
 end
 
--- shelf_batch is the part of parked:<reason> that is of one batch. A name is made once for a script.
+-- shelf_batch returns the part of parked:<reason> that is of one batch. A name is made once in a script.
 local shelf_batches = {}
 local function shelf_batch(record, reason, batch)
   local of = shelf_batches[reason] or {}
@@ -104,10 +104,10 @@ local function shelf_batch(record, reason, batch)
   return of[batch]
 end
 
--- shelf_begin forgets the gateway: what follows is of another one.
+-- shelf_begin forgets the gateway: what follows belongs to another one.
 local function shelf_begin() shelf_prefix, shelf_job, shelf_batches, removed, flowed, unflowed = nil, nil, {}, nil, nil, nil end
 
--- shelf_put notes that a job is parked for a reason, since when (µs).
+-- shelf_put records that a job is parked for a reason, since when (µs).
 local function shelf_put(record, reason, batch, when)
   local id = shelf_id(record)
   if batch and batch ~= '' then redis.call('ZADD', shelf_batch(record, reason, batch), when, id) end
@@ -122,7 +122,7 @@ local function shelf_put(record, reason, batch, when)
   redis.call('ZADD', shelf_key(record, 'again'), string.format('%.0f', tonumber(when) + AGAIN_FIRST * 2 ^ times), id)
 end
 
--- shelf_take notes that it is not any more.
+-- shelf_take records that it is no longer parked.
 local function shelf_take(record, reason, batch)
   local id = shelf_id(record)
   if batch and batch ~= '' then shelf_remove(shelf_batch(record, reason, batch), id) end

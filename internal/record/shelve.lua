@@ -1,15 +1,15 @@
--- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as paused, as cancelled or as awaiting_approval; or what a pause or a missing approval has parked goes in
--- again, behind all that waits for room. The tasks of jobs that were queued stay: papers.lua takes them out, and whoever pulls one before drops it.
--- A dispatcher does it for a batch that has stopped itself, or whose first jobs are done (pause and release, brake.lua). A release lets newcomers in with its last stretch, so
+-- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as paused, as cancelled or as awaiting_approval. Or what a pause or a missing approval has parked goes in
+-- again, behind all jobs that wait for room. The tasks of jobs that were queued stay: papers.lua removes them, and a worker that pulls one before that drops it.
+-- A dispatcher does this for a batch that has stopped itself, or whose first jobs are done (pause and release, brake.lua). A release lets newcomers in with its last stretch, so
 -- that none of them overtakes those that wait.
--- A cancel parks as unknown_outcome what an earlier call may have charged, or has the gateway asked after it where look-ups are configured. A pause leaves such jobs: resumed, they go on with their key.
+-- A cancel parks jobs as unknown_outcome if an earlier call may have charged, or has the gateway asked about them if look-ups are configured. A pause leaves such jobs: once resumed, they continue with their key.
 -- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled  7 acts  8 parked:unknown_outcome
 --      9 parked:paused  10 asking  11 parked:awaiting_approval
 -- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | await | resume | release | approve (a resume after which the first jobs go ahead as before)  4 the error that the jobs get  5 prefix of records
 --      6 place of the first  7 how many  8 act's place in the trail ('' = none)
 --      9 until the first look-up (µs, 0 = none is configured)
--- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many of these places there are (-1: somebody has done another of these to the batch since, so that this one is over), for each
---      job that was changed its money ('' = none), behind a ? if it may have been charged: it is parked as unknown_outcome, or pending, …}
+-- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many of these places there are (-1: another of these was done to the batch since, so that this one is over), for each
+--      job that was changed its money ('' = none), after a ? if it may have been charged: it is parked as unknown_outcome, or pending, …}
 local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
 local refusal = barred(books_key(ARGV[5], 'alive'))
 if refusal then return refusal end
@@ -22,7 +22,7 @@ if is ~= what and not (what == 'approve' and (is == 'release' or is == 'resume')
   end
   return {'-1'}
 end
-local first = what == 'approve' and mark[3] == '1' and tonumber(mark[5]) -- so many jobs go ahead, and the rest waits for them
+local first = what == 'approve' and mark[3] == '1' and tonumber(mark[5]) -- how many jobs go ahead, while the rest waits for them
 local released = what == 'release' or what == 'approve' and mark[3] == '2'
 local ids = redis.call('LRANGE', KEYS[1], ARGV[6], int(tonumber(ARGV[6]) + tonumber(ARGV[7]) - 1))
 local changed = {int(#ids)}
@@ -34,8 +34,8 @@ local function park(record, id, reason, set, more)
   redis.call('ZADD', set, int(when), id)
 end
 
--- paused_set returns the set of a job that a pause or a missing approval has parked, nil of any other. Until now a pause parked as cancelled, and the error says which
--- of those it was.
+-- paused_set returns the set of a job that a pause or a missing approval has parked, or nil. Older versions parked it as cancelled on a pause, and the error tells
+-- which it was.
 local PAUSED_AS_CANCELLED = 'its batch is paused: '
 local function paused_set(state, reason, error)
   if state ~= 'parked' then return nil end
@@ -44,7 +44,7 @@ local function paused_set(state, reason, error)
   return reason == 'cancelled' and string.sub(error or '', 1, #PAUSED_AS_CANCELLED) == PAUSED_AS_CANCELLED and KEYS[6] or nil
 end
 
--- shelve returns what is to be said of a job before its money, false if it was not changed.
+-- shelve returns what comes before a job's money in the result, or false if it was not changed.
 local SURE, DOUBT = '', '?'
 local function shelve(record, id, place)
   local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@error', '@despite_cancel', '@may_have_charged')

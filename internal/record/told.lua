@@ -1,4 +1,4 @@
--- told.lua: writes the outcomes that feed.lua has noted into the gateway's feed. A fragment: local functions only, behind record.lua.
+-- told.lua writes the outcomes that feed.lua has noted to the gateway's feed. A fragment: local functions only, behind record.lua.
 -- spillway:{gateway}:outcomes is a stream. An entry has up to FEED_PACK outcomes in its field told: "FIRST COUNT;" and then each as
 -- "STATE STATUS ATTEMPTS AGE ID BATCH REFERENCE MONEY ROUTE LANE:", those from ID on being lengths in bytes, with these texts behind it; LANE, and ROUTE before it, are left out where the job has none. STATE is done, discarded, parked/REASON or batch_done
 -- (no id then), STATUS 0 where no call was answered, AGE how long before its time the job was accepted (µs), MONEY as a record has it (batch.lua). More lengths may follow, and their texts.
@@ -8,7 +8,7 @@
 -- spillway:{gateway}:feed has epoch, time and number of the latest outcome; what readers do to it is in internal/feed.
 local FEED_PACK = 32
 
--- feed_text is one outcome as an entry has it; at is its time (µs).
+-- feed_text returns one outcome in the form of an entry; at is its time (µs).
 local function feed_text(note, at)
   if type(note) == 'table' then return 'batch_done 0 0 0 0 ' .. #note[1] .. ' 0 0:' .. note[1] end
   local v, id = redis.call('HMGET', note, '@state', '@reason', '@batch', '@status', '@reference', '@money', '@accepted_at', '@calls', '@route', '@lane'), shelf_id(note)
@@ -20,14 +20,14 @@ local function feed_text(note, at)
     id .. batch .. reference .. money .. (v[9] or '') .. (v[10] or '')
 end
 
--- feed_number is the number of the last outcome in the stream, for a feed of which nothing else is known.
+-- feed_number returns the number of the last outcome in the stream, for a feed of which nothing else is known.
 local function feed_number(stream)
   local entries = redis.pcall('XREVRANGE', stream, '+', '-', 'COUNT', '1')
   local first, count = string.match(entries[1] and entries[1][2][2] or '', '^(%d+) (%d+);')
   return first and tonumber(first) + tonumber(count) - 1 or 0
 end
 
--- feed_epoch_of is the epoch of the last outcome that the stream ever had.
+-- feed_epoch_of returns the epoch of the last outcome that the stream ever had.
 local function feed_epoch_of(stream)
   local info = redis.call('XINFO', 'STREAM', stream)
   for i = 1, #info, 2 do
@@ -35,8 +35,8 @@ local function feed_epoch_of(stream)
   end
 end
 
--- feed_put appends an entry, and returns the epoch that it has. What is there of another type is somebody else's rubbish, and goes; a stream that has
--- later entries than the feed knows of goes on in another epoch.
+-- feed_put appends an entry, and returns its epoch. Anything of another type under the key is damaged data, and is deleted. A stream that has
+-- later entries than the feed knows of continues in another epoch.
 local function feed_put(stream, epoch, time, text, now)
   local put = redis.pcall('XADD', stream, int(epoch) .. '-' .. int(time), 'told', text)
   if type(put) ~= 'table' then return epoch end
@@ -45,7 +45,7 @@ local function feed_put(stream, epoch, time, text, now)
   return epoch
 end
 
--- at_end runs when the body of the script is over (redisdb.NewScript), also when that has failed: what it had changed by then is changed.
+-- at_end runs after the body of the script (redisdb.NewScript), even if the body has failed: what it had changed by then stays changed.
 local function at_end()
   local total = #feed_notes
   if total == 0 then return end

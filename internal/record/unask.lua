@@ -1,6 +1,6 @@
--- unask.lua: pending jobs are parked for a person, since nobody asks after them any more: the configuration has no look-up for their gateway.
+-- unask.lua: pending jobs are parked for a person, since no process asks about them any more: the configuration has no look-up for their gateway.
 -- KEYS 1 asking  2 looks  3 counters  4 parked:unknown_outcome
--- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 how many at most  4 error  5 nobody asks if none has looked for so long (µs)
+-- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 how many at most  4 error  5 no process asks if none has looked for this long (µs)
 -- returns {how many were parked, µs until the others may be (-1: there are no others)}
 local now = now_us(ARGV[1])
 if redis.call('EXISTS', KEYS[1]) == 0 then return {0, -1} end

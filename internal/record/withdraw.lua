@@ -1,14 +1,14 @@
--- withdraw.lua: a person takes jobs that wait for their call out of the queue: they are parked, or parked and discarded in one step. One that is pending is only parked, as unknown_outcome. The task
--- of one that was queued stays: papers.lua takes it out, and who pulls it before drops it.
+-- withdraw.lua: a person takes waiting jobs out of the queue: they are parked, or parked and discarded in one step. A pending job is only parked, as unknown_outcome. The task
+-- of a job that was queued stays: papers.lua removes it, and a worker that pulls it before that drops it.
 -- KEYS 1 counters  2 scheduled  3 retrying  4 costs  5 parked:cancelled  6 parked:unknown_outcome  7 acts  8 asking, then for each job: record
 -- ARGV 1 now (µs, 0 = Redis's)  2 park | discard  3 the error that the jobs get  4 dedupe (ms; of a discard)  5 act's place in the trail ('' = none)
 --      6 "1": also discard what may have been charged, then for each job: id, generation
--- returns for each job: 1 taken  2 taken, and its task is in the queue or with a worker that has not begun its call  0 it does not wait like this any more, or was to
---      be discarded and may have been charged since somebody looked
+-- returns for each job: 1 taken  2 taken, and its task is in the queue or with a worker that has not begun its call  0 it no longer waits like this, or was to
+--      be discarded and may have been charged since it was looked at
 local now, answers, taken = now_us(ARGV[1]), {}, 0
 local from = {scheduled = KEYS[2], retrying = KEYS[3], pending = KEYS[8]}
 
--- park parks a job as what it may be: an earlier call may have charged.
+-- park parks a job for the reason that fits: an earlier call may have charged.
 local function park(record, id, may_have_charged)
   local reason, set, error = 'cancelled', KEYS[5], ARGV[3]
   if may_have_charged then reason, set, error = 'unknown_outcome', KEYS[6], error .. MAY_HAVE_CHARGED end
@@ -19,7 +19,7 @@ local function park(record, id, may_have_charged)
   return set, error
 end
 
--- discard makes a job over that was just parked; its error stays, since that is what the person said.
+-- discard ends a job that was just parked; its error stays, since that is what the person said.
 local function discard(record, id, set, error)
   redis.call('ZREM', set, id)
   finish(record, KEYS[1], 'discarded', now, ARGV[4])

@@ -1,6 +1,6 @@
--- act.lua: carries out act(), what a person has asked for, unless it comes too late: what was stuck in a connection may come when the person
--- has long been told that Redis is away, and has done something else. Needs act(), and SWITCH: whether it switches something that KEYS[1], a hash,
--- says. What is switched stays as the act left it that began last: acted in the hash is when that was. A time of a clock that was set back since does not count.
+-- act.lua carries out act(), which a person has asked for, unless it comes too late. A command that was stuck in a connection may arrive long after the person
+-- was told that Redis is away, and has done something else. It needs act(), and SWITCH: whether it switches something that KEYS[1], a hash,
+-- holds. A switch stays as the act left it that began last; acted in the hash is when that was. A time from before a clock was set back does not count.
 -- ARGV last: when the act began (µs, Redis's clock; 0: no person waits for it, so it is never late). act() does not see it
 -- returns what act() returns, 0 being that it did nothing; the error LEAVING if the gateway of KEYS[1] is being renamed or forgotten, NEWER if its data is of a newer format; the error LATE if it came too late: nothing was done then
 local ACT_LIFE = 5000000

@@ -1,28 +1,28 @@
--- alive.lua: the age of a gateway's data, by which a Redis that was restored from an old snapshot is noticed. A fragment: local functions only.
+-- alive.lua: the age of a gateway's data, which shows when Redis was restored from an old snapshot. A fragment: local functions only.
 -- Fields of spillway:{gateway}:alive; internal/incarnation writes all of them, and pulses move at:
 --   line    the data's incarnations, oldest first, a space between; the last is the present one, and each confirmed restore begins another
---   at      the last sign of life (µs): every dispatcher's pulse moves it on, once a second at most, and never back
---   v       when anything but at was changed last (µs): whoever knows another v must look before it calls
+--   at      the last sign of life (µs): every dispatcher's pulse moves it on, at most once a second, and never back
+--   v       when anything but at was last changed (µs): a process that knows another v must look before it calls
 --   gaps    "from-to …" (µs): times without a sign of life
 --   marks   "from-until …" (µs): confirmed restores. Calls made in between are not in the books
 --   df ds dl  a dispatcher's doubt, until an operator settles it: from when on the data knows nothing (µs; 1: it never knew
 --           anything), the last sign of life that was seen elsewhere (µs), and the incarnations known there (as line)
---   emptied when data was begun that others knew before it was emptied (µs; absent: it was not, as far as is known)
---   format  the format that its writers give to all of the gateway's data (see Format in format.go); absent: from before there were numbers, or only producers were here
---           yet, who write it into the counters
---   moving entry  "rename OLD NEW" or "forget NAME": that was begun and is not over, so nobody calls and nothing goes in; the place of its entry in the
+--   emptied when data was begun that others knew before it was emptied (µs; absent: it was not emptied, as far as is known)
+--   format  the format that its writers give to all of the gateway's data (see Format in format.go). absent: the data is from before formats had numbers, or only producers were here
+--           so far, who write it into the counters
+--   moving entry  "rename OLD NEW" or "forget NAME": this was begun and is not over, so no calls are made and no job goes in; the place of its entry in the
 --           trail, or when it was begun (µs)
 local ALIVE_BEAT, ALIVE_SILENCE = 1000000, 10000000
 
--- alive_fits says whether the data is what its caller has seen, and no older than least; and its last sign of life.
+-- alive_fits reports whether the data is what its caller has seen, and no older than least. It also returns the data's last sign of life.
 local function alive_fits(alive, v, least)
   local a = redis.call('HMGET', alive, 'v', 'at')
   local at = tonumber(a[2]) or 0
   return a[1] == v and at >= tonumber(least), at
 end
 
--- alive_beat gives a sign of life, and returns the last one, -1 if the caller must look before it calls, or 0 if it does not watch
--- (v is ''). A Redis that takes no writes now keeps the one it has.
+-- alive_beat gives a sign of life, and returns the last one. It returns -1 if the caller must look before it calls, or 0 if it does not watch
+-- (v is ''). If Redis takes no writes now, the old sign of life stays.
 local function alive_beat(alive, v, least, now)
   if v == '' then return 0 end
   local fits, at = alive_fits(alive, v, least)
@@ -32,10 +32,10 @@ local function alive_beat(alive, v, least, now)
   return type(written) == 'table' and at or now
 end
 
--- alive_changed returns the version of data that is changed now: not the one it had, even if the clock was set back.
+-- alive_changed returns the version of data that is changed now: another one than before, even if the clock was set back.
 local function alive_changed(v, now) return int(math.max(now, (tonumber(v) or 0) + 1)) end
 
--- alive_forgotten returns until when at most there were calls that the books have forgotten, after this moment (µs): the confirmation of a restore. nil: none is forgotten.
+-- alive_forgotten returns the latest moment of calls after this one that the books may have forgotten (µs): the confirmation of a restore. nil: none is forgotten.
 local function alive_forgotten(marks, known)
   local latest
   for till in string.gmatch(marks or '', '%d+%-(%d+)') do
@@ -44,7 +44,7 @@ local function alive_forgotten(marks, known)
   return latest
 end
 
--- alive_unknown returns from when on a job's calls may be missing in the books, or nil: the time of the oldest snapshot that was
+-- alive_unknown returns from when on a job's calls may be missing in the books, or nil. That is the time of the oldest snapshot that was
 -- restored, of those restores that were confirmed after the job's state was last known for certain.
 local function alive_unknown(marks, known)
   local oldest

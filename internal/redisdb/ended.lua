@@ -1,5 +1,5 @@
--- ended.lua: runs a script's body, and then at_end, which one of its fragments defines, whatever became of the body: what it has changed before it
--- failed is changed. Composed behind body().
+-- ended.lua runs a script's body, and then at_end, which one of its fragments defines, even if the body has failed: what it changed before it
+-- failed stays changed. Composed behind body().
 -- returns what body() returns
 local ran, answer = pcall(body)
 at_end()

@@ -1,6 +1,6 @@
--- serving.lua: a dispatcher says what it is and that it is alive, or that it stops. Composed after NowLua.
+-- serving.lua: a dispatcher reports what it is and that it is alive, or that it stops. Composed after NowLua.
 -- KEYS 1 processes (hash: HOST.PID, "its last sign of life in µs, and what it says of itself as JSON")
--- ARGV 1 now (µs, 0 = Redis's)  2 HOST.PID  3 what it says of itself ('' = it stops)  4 how long one that is silent is kept (µs)
+-- ARGV 1 now (µs, 0 = Redis's)  2 HOST.PID  3 what it says of itself ('' = it stops)  4 how long a silent one is kept (µs)
 -- returns 1
 local now = now_us(ARGV[1])
 local known = redis.call('HGETALL', KEYS[1])

@@ -1,10 +1,10 @@
--- several.lua: runs a script's body, which is the function one, for several callers, one after the other. Composed after gather.lua, or after what stands for it
--- where nothing is gathered.
+-- several.lua runs a script's body, which is the function one, for several callers, one after the other. Composed after gather.lua, or after a substitute for it
+-- if nothing is gathered.
 -- KEYS the keys that are the same for all, then those of each caller that are not
 -- ARGV 1 how many callers of one gateway come after one another, then of the next one: "2 1 1"
 --      2 for each key of the script "0" if it is the same for all and "1" if not  3 the same for the arguments,
 --      then the arguments that are the same for all, then those of each caller that are not
--- returns what each caller's run answered or failed with. A failure of one does not touch the others; one of what is changed once for all callers of a gateway is theirs.
+-- returns what each caller's run returned or failed with. A failure of one does not affect the others. A failure of what is changed once for all callers of a gateway is returned to all of these.
 local keys, args, own_keys, own_args, k, a = {}, {}, {}, {}, 0, 3
 for i = 1, #ARGV[2] do
   if string.byte(ARGV[2], i) == 49 then
