@@ -7,18 +7,20 @@ import (
 	"spillway/internal/job"
 )
 
-// noRoute is the route of look-ups, which take no route's permits. No route has this name, so scripts find nothing of it.
+// noRoute is the route of look-ups, which take no permits of a route. No route has this name, so scripts find
+// nothing under it.
 const noRoute = "\x00"
 
-// Ask takes a permit of a job's lane for a look-up of the job, besides those of the account that the slot has. It returns the slot with it, or how long it is until the
-// lane has one: then the look-up is made again. Where the gateway has no lanes there is nothing to take.
+// Ask takes a permit of a job's lane for a look-up of the job; the slot already has the account's. It returns
+// the slot with that permit, or how long to wait until the lane has one. After that wait the caller reserves
+// another slot and asks again. Without lanes there is nothing to take.
 func (p *Pacer) Ask(ctx context.Context, s job.Slot, lane string) (with job.Slot, wait time.Duration, err error) {
 	pl := p.plan.Load()
 	if pl.cfg.Lanes == nil {
 		return s, 0, nil
 	}
 	arg := p.besideLane(pl, p.local(p.clock.Now()))
-	within, cancel := context.WithTimeout(ctx, answerWithin)
+	within, cancel := p.within(ctx, answerWithin)
 	defer cancel()
 	us, err := asksScript.Run(within, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), lane, s.At, p.late.edge(s), jsonOf(arg)).Int64()
 	if err == nil && us == 0 {

@@ -12,28 +12,29 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Route is a route of a gateway, and what its calls may have besides the gateway's limits.
+// Route is a route of a gateway, and the limits of its calls besides those of the gateway.
 type Route struct {
 	Name string
-	// Limits all hold, in every rolling window; none: the route has the gateway's alone.
+	// Limits all hold, in every rolling window. None means that only the gateway's limits hold.
 	Limits []job.Limit
-	// MaxInFlight is how many of its calls may be under way, over all processes; zero means no cap of its own.
+	// MaxInFlight is how many of its calls may be in flight, over all processes; zero means no cap of its own.
 	MaxInFlight int64
 }
 
 // Lanes is what each lane of a gateway may have.
 type Lanes struct {
-	// Limits all hold for each lane, in every rolling window; none: lanes share the gateway's limits, and nothing else bounds one.
+	// Limits all hold for each lane, in every rolling window. None means that lanes share the gateway's limits,
+	// and nothing else bounds a lane.
 	Limits []job.Limit
-	// Weight is what share of the calls a lane has beside others that have jobs, 1 to MaxWeight; zero means 1.
+	// Weight is a lane's share of the calls, relative to other lanes that have jobs, 1 to MaxWeight; zero means 1.
 	Weight int64
-	// MaxInFlight is how many calls of one lane may be under way, over all processes; zero means no cap.
+	// MaxInFlight is how many calls of one lane may be in flight, over all processes; zero means no cap.
 	MaxInFlight int64
 }
 
 const (
-	laneExactN  = 128 // up to so many permits, a lane's window is kept exactly
-	laneParts   = 64  // otherwise in so many parts, if it is a long one
+	laneExactN  = 128 // a lane's window with up to this many permits is kept exactly
+	laneParts   = 64  // a longer one is kept in this many parts
 	routeExactN = 512
 	mostLimits  = 4 // of a lane, and of a route
 	reachBeyond = 10 * time.Millisecond
@@ -50,7 +51,8 @@ func (c PacerConfig) beside() (all []job.Limit) {
 	return all
 }
 
-// Laned says that slots come with their jobs: there are lanes, or routes that have limits or a cap, or that are held by themselves.
+// Laned reports whether slots come with their jobs: the gateway has lanes, or routes that have limits or a cap,
+// or that are held on their own.
 func (c PacerConfig) Laned() bool {
 	capped := slices.ContainsFunc(c.Routes, func(r Route) bool { return r.MaxInFlight > 0 })
 	return c.Lanes != nil || len(c.beside()) > 0 || capped || c.Scoped && len(c.Routes) > 0
@@ -88,7 +90,7 @@ func (c PacerConfig) checkLanes() error {
 	return nil
 }
 
-// addLanes works out what routes and lanes may have.
+// addLanes computes what routes and lanes may have.
 func (p *plan) addLanes() {
 	if p.laned = p.cfg.Laned(); !p.laned {
 		return
@@ -113,7 +115,8 @@ func (p *plan) addLanes() {
 	}
 }
 
-// WaitingLanes are the sets in which lanes with jobs stand; none where the gateway has neither lanes nor routes with limits.
+// WaitingLanes returns the sets of lanes with jobs. There are none if the gateway has neither lanes nor routes
+// with limits.
 func (c PacerConfig) WaitingLanes() []string {
 	if !c.Laned() {
 		return nil
@@ -128,10 +131,11 @@ func (c PacerConfig) WaitingLanes() []string {
 	return redisdb.NewKeys(c.Gateway).WaitingLanes(classes, routes)
 }
 
-// leadOf is how far off a slot must be at least that is bound to a job, in µs: its answer is still on its way.
+// leadOf is the least distance of a slot that is bound to a job, in µs: its answer takes time to arrive.
 func (p *Pacer) leadOf(pl *plan) int64 { return min(p.soonest()+p.away.is(), pl.horizon/2) }
 
-// reachOf is how far off a slot may be bound to a job, in µs: so late that an urgent job that comes meanwhile takes the next one.
+// reachOf is the greatest distance of a slot that is bound to a job, in µs. It is short, so that an urgent job
+// that comes meanwhile takes the next slot.
 func (p *Pacer) reachOf(pl *plan) int64 {
 	return min(max(p.soonest(), p.Lead().Microseconds())+p.away.is()+reachBeyond.Microseconds(), pl.horizon)
 }
@@ -140,7 +144,7 @@ func (p *Pacer) reachOf(pl *plan) int64 {
 type besideArg struct {
 	Reach   int64             `json:"reach"`
 	Lane    [][4]int64        `json:"lane"`
-	Routes  map[string]string `json:"routes"` // of each, its windows as JSON: of many routes a script looks at few
+	Routes  map[string]string `json:"routes"` // of each, its windows as JSON: a script reads only a few of many routes
 	Classes [][2]any          `json:"classes"`
 	Usual   string            `json:"usual"`
 	Weight  int64             `json:"weight"`
@@ -150,7 +154,8 @@ type besideArg struct {
 	Caps    map[string]int64  `json:"caps,omitempty"`
 }
 
-// beside says what pick.lua has to know of routes, lanes and classes. What Redis's clock may have gained within a window makes its permits take longer.
+// beside returns what pick.lua must know of routes, lanes and classes. What Redis's clock may have gained
+// within a window makes the permits of that window take longer.
 func (p *Pacer) beside(pl *plan, w wish) string {
 	now := p.local(p.clock.Now())
 	arg := p.besideLane(pl, now)
@@ -174,7 +179,7 @@ func jsonOf(arg any) string {
 	return string(text)
 }
 
-// besideLane says what a lane may have.
+// besideLane returns what a lane may have.
 func (p *Pacer) besideLane(pl *plan, now int64) besideArg {
 	arg := besideArg{Lane: p.besideOf(pl, pl.lane, now), Weight: pl.cfg.Lanes.weight()}
 	if pl.cfg.Lanes != nil {
@@ -191,13 +196,14 @@ func (p *Pacer) besideOf(pl *plan, windows []window, now int64) [][4]int64 {
 	return all
 }
 
-// longer returns how much longer a permit of a window takes, as far as this process has seen of Redis's clock.
+// longer returns how much longer a permit of a window takes, by what this process has seen of Redis's clock.
 func (p *Pacer) longer(pl *plan, w window, now int64) int64 {
 	back := w.ready + w.width + w.ready/8
 	return p.bounds.gained(back, now) + p.bounds.unwatched(back, now) + p.bounds.coming(pl.horizon, now)
 }
 
-// pickedOf is a slot with the job that pick.lua has bound to it. A task without a message is left to the sweep that looks for such.
+// pickedOf returns a slot with the job that pick.lua has bound to it. A task without a message is left to a
+// sweep, which looks for such tasks.
 func pickedOf(s job.Slot, v []any) job.Slot {
 	text := func(i int) string { t, _ := v[i].(string); return t }
 	s.Flow = job.Flow{Class: text(2), Route: text(3), Lane: text(4), Kept: true}
@@ -209,10 +215,11 @@ func pickedOf(s job.Slot, v []any) job.Slot {
 	return s
 }
 
-// AtMost says for how many jobs there are hands: no more are bound to slots at once. It is of no matter where slots come without their jobs.
+// AtMost sets how many jobs can be handled at once: no more are bound to slots. It has no effect if slots come
+// without their jobs.
 func (p *Pacer) AtMost(jobs int) { p.hands.Store(int64(jobs)) }
 
-// bound returns the slots that have jobs. The others, whose tasks have no message, are given back.
+// bound returns the slots that have jobs. It gives back the others, whose tasks have no message.
 func (p *Pacer) bound(pl *plan, slots []job.Slot) []job.Slot {
 	if !pl.laned {
 		return slots
@@ -228,8 +235,8 @@ func (p *Pacer) bound(pl *plan, slots []job.Slot) []job.Slot {
 	return with
 }
 
-// unbind gives back what slots have of routes and lanes, and the jobs that are bound to them and in nobody's hands. The latest slot goes first, so that jobs of one
-// flow are in their order again.
+// unbind gives back the permits that slots have of routes and lanes, and the jobs that are bound to the slots
+// and were not handed on. The latest slot goes first, so that jobs of one flow are in order again.
 func (p *Pacer) unbind(slots []job.Slot) error {
 	args := []any{p.plan.Load().cfg.Lanes.weight()}
 	for _, s := range slices.Backward(slots) {
@@ -240,12 +247,12 @@ func (p *Pacer) unbind(slots []job.Slot) error {
 	if len(args) == 1 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	ctx, cancel := p.within(context.Background(), answerWithin)
 	defer cancel()
 	return unbindScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Active(), p.keys.Lease(), p.keys.Nobodys()}, args...).Err()
 }
 
-// moveBeside has routes and lanes count calls at other moments.
+// moveBeside makes routes and lanes count calls at other moments.
 func (p *Pacer) moveBeside(ctx context.Context, calls []lateCall) error {
 	args := []any{calls[0].plan.tooLate}
 	for _, c := range calls {
@@ -259,7 +266,8 @@ func (p *Pacer) moveBeside(ctx context.Context, calls []lateCall) error {
 	return movedScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, args...).Err()
 }
 
-// classesOf returns of each class its name, empty for the usual one, and within how many units it is served once at least (0 = it has no floor); and the usual one's name.
+// classesOf returns for each class its name, empty for the usual one, and the number of units within which it
+// is served at least once (0 = it has no floor). It also returns the usual class's name.
 func classesOf(classes []job.Class) (all [][2]any, usual string) {
 	for _, c := range classes {
 		name, every := c.Name, 0.0

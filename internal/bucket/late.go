@@ -166,7 +166,7 @@ func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (counted []bo
 	for _, c := range calls {
 		args = append(args, c.slot.At, c.edge, c.slot.Cost, c.count, c.slot.Books)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := p.within(context.Background(), within)
 	defer cancel()
 	if err := p.moveBeside(ctx, calls); err != nil {
 		return nil, err

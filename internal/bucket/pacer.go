@@ -87,9 +87,10 @@ type Pacer struct {
 	began   time.Time   // origin of local µs
 	bounds  clockBounds
 
-	asleep     func() time.Duration // how long this machine has been suspended
-	sleptFirst time.Duration        // before the pacer began
-	slept      atomic.Int64         // since then, in µs
+	within     func(context.Context, time.Duration) (context.Context, context.CancelFunc) // bounds the wait for an answer of Redis
+	asleep     func() time.Duration                                                       // how long this machine has been suspended
+	sleptFirst time.Duration                                                              // before the pacer began
+	slept      atomic.Int64                                                               // since then, in µs
 
 	nextTurn, takeTurn chan struct{} // the holder of the token may reserve
 	wake               chan struct{}
@@ -144,6 +145,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		meters:     m.of(cfg.Gateway),
 		clock:      clock.Real{},
 		began:      time.Now(),
+		within:     context.WithTimeout,
 		asleep:     clock.Asleep,
 		nextTurn:   make(chan struct{}, 1),
 		takeTurn:   make(chan struct{}, 1),

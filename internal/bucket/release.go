@@ -103,7 +103,7 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 		args = append(args, slots[i].At, p.late.edge(slots[i]), slots[i].Cost, slots[i].Lease, slots[i].Books)
 	}
 	p.late.forget(slots...)
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	ctx, cancel := p.within(context.Background(), answerWithin)
 	defer cancel()
 	freed, err := releaseScript.Run(ctx, p.client, keys, args...).Int64()
 	if err != nil {
@@ -128,7 +128,7 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 		return
 	}
 	over := p.background(func() {
-		within, cancel := context.WithTimeout(context.Background(), answerWithin)
+		within, cancel := p.within(context.Background(), answerWithin)
 		defer cancel()
 		if p.endIn(within, s); s.Lease != "" || probe {
 			_ = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()

@@ -13,7 +13,7 @@ func (p *Pacer) Report() {
 		return
 	}
 	p.background(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		ctx, cancel := p.within(context.Background(), answerWithin)
 		defer cancel()
 		for range 2 { // a state of other limits is first converted to ours
 			if g, err := p.reserve(ctx, wish{cost: 1}); err != nil || g.state != stateReshape || p.reshape(ctx) != nil {

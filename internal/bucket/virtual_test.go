@@ -42,12 +42,18 @@ func (w *world) pacer(cfg PacerConfig) *Pacer {
 	cfg.NowMicros = func() int64 { return w.now }
 	p := newTestPacer(w.t, w.client, cfg)
 	p.client = once{line{w.client, w}}
+	p.within = unhurried
 	p.clock = w
 	p.began = w.Now()
 	return p
 }
 
-// line is the way to Redis: answers take their time, and scripts may be others than meant.
+// unhurried waits for an answer as long as it takes, however slow the machine is: no time passes in the world meanwhile.
+func unhurried(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
+// line is the way to Redis: answers take time, and scripts may be replaced by mutants.
 type line struct {
 	redis.UniversalClient
 	w *world
@@ -96,7 +102,7 @@ func wasLate(p *Pacer, s job.Slot, at int64) lateCall {
 	return p.moved(p.plan.Load(), s, at)
 }
 
-// reportOverdue reports the writes that have happened by now, each pacer's together, whether they count too early or too late.
+// reportOverdue reports the writes that have happened by now, those of each pacer together, whether they count too early or too late.
 func (w *world) reportOverdue(late []overdue) []overdue {
 	told := map[*Pacer][]lateCall{}
 	late = slices.DeleteFunc(late, func(o overdue) bool {
@@ -142,7 +148,7 @@ type ran struct {
 	latest        int64 // sum of reported lateness
 }
 
-// run drives several processes that take turns at random; each call arrives at write + D + jitter, jitter random or
+// run drives several processes that take turns at random. Each call arrives at write + D + jitter; jitter is random or
 // at its extremes.
 func (w *world) run(tr trial) ran {
 	w.swaps = tr.swap.mutant(w.t)
@@ -178,7 +184,7 @@ func (w *world) run(tr trial) ran {
 	return out
 }
 
-// allHaveHeard: a process that has never heard of a slot can't know that Redis lost one.
+// allHaveHeard reports whether each process has heard of a slot: one that has not can't know that Redis lost one.
 func allHaveHeard(processes []*Pacer) bool {
 	return !slices.ContainsFunc(processes, func(p *Pacer) bool { return p.known.floor == 0 })
 }
@@ -190,7 +196,7 @@ func (w *world) pause(g grant) int64 {
 	return max(g.hint.Microseconds(), 1)
 }
 
-// extreme is nothing, all, or something between: an adversary would make the first call late and the last one quick.
+// extreme returns nothing, all, or something between: an adversary would make the first call late and the last one quick.
 func (w *world) extreme(most int64) int64 {
 	switch w.rng.IntN(3) {
 	case 0:
@@ -224,7 +230,7 @@ func (w *world) send(tr trial, p *Pacer, s job.Slot, out *ran, jitter int64) {
 	w.arrive(s, at, out, jitter)
 }
 
-// sendByOwnClock writes when the process holds the slot to be due, and reports what it then holds to be late.
+// sendByOwnClock writes when the process believes the slot to be due, and reports what it then believes to be late.
 func (w *world) sendByOwnClock(p *Pacer, s job.Slot, out *ran, jitter int64) {
 	began := p.began.UnixMicro()
 	at := max(began+p.bounds.notBefore(s.At, p.local(w.Now())), w.now)
@@ -250,8 +256,8 @@ func (r ran) most(limits []job.Limit) []int64 {
 	return out
 }
 
-// use returns units per second over whole cycles of the slowest pool, the first one left out: a pool that starts full
-// goes quicker.
+// use returns units per second over whole cycles of the slowest pool. It leaves out the first cycle, because a pool that starts full
+// goes faster.
 func (r ran) use(p *plan) float64 {
 	slowest := slices.MinFunc(p.windows, func(a, b window) int { return cmp.Compare(a.rate(0), b.rate(0)) })
 	cycle := slowest.ready + slowest.width
@@ -320,7 +326,7 @@ func TestLimitsHoldInEveryWindow(t *testing.T) {
 	}
 }
 
-// The same for limits, jitter, bursts, costs and troubles of any kind.
+// The same holds for limits, jitter, bursts, costs and troubles of any kind.
 func TestAnyLimitsHold(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
