@@ -34,7 +34,7 @@ type liveSet struct {
 	paid    map[job.Flow]int // how often it had when a job of the flow was called
 }
 
-// owing says that a flow has paid for its last call by an older weight.
+// owing reports whether a flow has paid for its last call by an older weight.
 func (s liveSet) owing(f job.Flow) bool { return s.paid[f] != s.weighed[f.Lane] }
 
 func newLiveSet() liveSet {
@@ -51,7 +51,7 @@ func drawLive(seed uint64) laneTrial {
 	return tr
 }
 
-// drawShares draws a trial in which lanes of many weights want all of an account.
+// drawShares draws a trial in which lanes of many weights compete for a whole account.
 func drawShares(seed uint64) laneTrial {
 	tr := drawLive(seed)
 	tr.alike, tr.load, tr.back, tr.killed, tr.parts = true, 3, 0, 0, false
@@ -69,7 +69,7 @@ func (w *lanesWorld) weight(lane string) float64 {
 	return float64(w.cfg.Lanes.weight())
 }
 
-// laneWindows are the windows of a lane, as far as all processes see them alike.
+// laneWindows returns the windows of a lane that all processes see alike.
 func (w *lanesWorld) laneWindows(lane string) []window {
 	own := w.set.lane(lane).Limits
 	if own == nil {
@@ -82,7 +82,7 @@ func (w *lanesWorld) laneWindows(lane string) []window {
 	return out
 }
 
-// ownWindows are the windows of lanes with limits of their own, as a process says them.
+// ownWindows returns the windows of lanes with limits of their own, as a process computes them.
 func (w *lanesWorld) ownWindows(pl *plan, text string) map[string][]window {
 	all := map[string][]window{}
 	if len(w.set.lanes) == 0 {
@@ -103,7 +103,7 @@ func (w *lanesWorld) ownWindows(pl *plan, text string) map[string][]window {
 	return all
 }
 
-// operate does one act, and so on until the end.
+// operate does one act after another, until the end.
 func (w *lanesWorld) operate(end int64) {
 	if w.now > end {
 		return
@@ -139,7 +139,7 @@ func (w *lanesWorld) operate(end int64) {
 	w.at(w.now+1+w.rng.Int64N(first), func() { w.operate(end) })
 }
 
-// drawOwn draws limits of a lane's own. Half of them count no more than is remembered.
+// drawOwn draws limits for a lane. Half of them count no more than is remembered.
 func (w *lanesWorld) drawOwn() (all []job.Limit) {
 	least, first := w.plan.shortest.Microseconds(), w.plan.windows[0].length
 	for range 1 + w.rng.IntN(2) {
@@ -155,7 +155,7 @@ func (w *lanesWorld) drawOwn() (all []job.Limit) {
 	return all
 }
 
-// now returns the span of now; nil if nothing was set so far.
+// now returns the present span, or nil if nothing was set so far.
 func (s liveSet) now(lane string) *laneSpan {
 	if all := s.spans[lane]; len(all) > 0 {
 		return all[len(all)-1]
@@ -163,7 +163,7 @@ func (s liveSet) now(lane string) *laneSpan {
 	return nil
 }
 
-// span is one that begins now.
+// span returns one that begins now.
 func (w *lanesWorld) span(from int64, windows []window) *laneSpan {
 	s := &laneSpan{from: from, windows: windows, remembered: true}
 	for _, win := range append(slices.Clone(w.plan.lane), windows...) {
@@ -172,7 +172,7 @@ func (w *lanesWorld) span(from int64, windows []window) *laneSpan {
 	return s
 }
 
-// began takes in what an act has set for a lane.
+// began records what an act has set for a lane.
 func (w *lanesWorld) began(lane string, o Override) {
 	if o.Weight != w.set.lane(lane).Weight {
 		w.set.weighed[lane]++
@@ -198,8 +198,8 @@ func (w *lanesWorld) began(lane string, o Override) {
 	w.set.spans[lane] = append(before, span)
 }
 
-// checkSpans counts what the gateway has seen of each lane, in every rolling window: what is bound after an act is bound within its limits, beside all
-// that was bound before, or at least beside what was called since.
+// checkSpans counts what the gateway has seen of each lane, in every rolling window. A call that is bound after an act is within the lane's new limits, together with everything
+// bound before, or at least with what was called since the act.
 func (w *lanesWorld) checkSpans() {
 	for lane := range w.ofLane {
 		var calls []sentCall
@@ -220,7 +220,7 @@ func (w *lanesWorld) checkSpans() {
 	}
 }
 
-// checkSpan counts those of the windows that a call is in which is the one bound last there.
+// checkSpan counts the windows that contain a call and in which it is the one bound last.
 func (w *lanesWorld) checkSpan(lane string, calls []sentCall, last sentCall, span *laneSpan, win window) {
 	var near []sentCall
 	for _, c := range calls {
@@ -243,7 +243,7 @@ func (w *lanesWorld) checkSpan(lane string, calls []sentCall, last sentCall, spa
 	}
 }
 
-// What an operator sets for a lane holds from the answer on, in every window and over all processes, and nothing more than that keeps a job waiting.
+// What an operator sets for a lane holds from the answer on, in every window and over all processes. Nothing beyond that makes a job wait.
 func TestLanesSetLiveAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -261,5 +261,48 @@ func TestLanesSetLiveAgainstTheModel(t *testing.T) {
 			}
 			t.Logf("%s, seed %s: %d jobs, %d bound, %d called", name, strconv.FormatUint(seed, 10), w.granted, w.misses, len(w.sent))
 		}
+	}
+}
+
+// A lane gets limits of its own, and they are reset. From then on it has the limits of all lanes, and what it called meanwhile counts. The mutant remembers
+// calls only as long as the lane's own limits need them.
+func TestAResetCountsWhatWasCalledBefore(t *testing.T) {
+	t.Parallel()
+	client := testkit.Client(t)
+	mutant := bent{"r.kept = permits.both(r.limits, L.limits)", "r.kept = r.limits"}.texts(t)
+	for name, swaps := range map[string]map[string]string{"as it is": nil, "mutant": mutant} {
+		t.Run(name, func(t *testing.T) {
+			cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(4, time.Minute)}}}
+			w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: cfg, processes: 1})
+			w.swaps = swaps
+			p := w.processes[0]
+			limits := func(own ...job.Limit) {
+				t.Helper()
+				if err := p.OverrideLane(t.Context(), "m", OverrideChange{Limits: &own}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 20 {
+				w.put(laneJob{id: "j" + strconv.Itoa(i), generation: 1, cost: 1, flow: job.Flow{Lane: "m"}}, 1, w.keys.Pending(), true)
+			}
+			calls := func(d time.Duration) (n int) {
+				for end := w.now + d.Microseconds(); w.now < end; w.pass(100 * time.Millisecond) {
+					n += len(w.reserve(p, wish{want: 4, lead: 1000}).slots)
+				}
+				return n
+			}
+			limits(per(1, time.Second))
+			if n := calls(8 * time.Second); n < 6 || n > 9 {
+				t.Fatalf("%d calls in 8 s at a limit of 1/s", n)
+			}
+			limits()
+			n := calls(40 * time.Second)
+			if forgotten := n > 0; forgotten != (swaps != nil) {
+				t.Errorf("%d calls in the 40 s after the reset to a limit of 4/m", n)
+			}
+			if n += calls(time.Minute); n < 3 {
+				t.Errorf("%d calls in the 100 s after the reset to a limit of 4/m", n)
+			}
+		})
 	}
 }

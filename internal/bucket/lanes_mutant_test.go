@@ -31,10 +31,10 @@ func laneScripts() []string {
 	return all
 }
 
-// bent is a mutant of the scripts of lanes: what stands in them instead of what, in turn.
+// bent is a mutant of the scripts of lanes: pairs of a text and its replacement.
 type bent []string
 
-// texts returns the mutated scripts, by the hashes of those that they stand for.
+// texts returns the mutated scripts, by the hashes of the scripts that they replace.
 func (b bent) texts(t testing.TB) map[string]string {
 	out, met := map[string]string{}, 0
 	for _, text := range laneScripts() {
@@ -53,7 +53,7 @@ func (b bent) texts(t testing.TB) map[string]string {
 	return out
 }
 
-// Each line of what keeps limits, order, shares and floors is needed: without it some trial goes wrong. The seed is that of the first one.
+// Each line that keeps limits, order, shares and floors is needed: without it some trial fails. The seed is that of the first one.
 func TestMutantsOfLanes(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -113,7 +113,7 @@ type laneMutant struct {
 	draw func(uint64) laneTrial // nil: drawLanes
 }
 
-// dies says that a mutant is found out in one of the trials from its seed on.
+// dies checks that a mutant is found in one of the trials from its seed on.
 func (m laneMutant) dies(t *testing.T) {
 	t.Parallel()
 	client, texts := testkit.Client(t), m.bent.texts(t)
@@ -131,7 +131,7 @@ func (m laneMutant) dies(t *testing.T) {
 	t.Error("the mutant lives")
 }
 
-// So is each line of what has the flows of a lane take turns.
+// Each line that makes the flows of a lane take turns is needed, too.
 func TestMutantsOfTurns(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestMutantsOfTurns(t *testing.T) {
 	}
 }
 
-// So is each line of what an operator sets live.
+// So is each line that handles what an operator sets live.
 func TestMutantsOfLanesSetLive(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -159,7 +159,6 @@ func TestMutantsOfLanesSetLive(t *testing.T) {
 		"a pause of a route ignored":        {bent{"  return L.paused[route]\n", "  return false\n"}, 0, drawLive},
 		"what is set wakes nobody":          {bent{"lanes.look(ARGV[2], lanes.record(ARGV[2]))", ""}, 0, drawLive},
 		"what is set wakes no idle lane":    {bent{"lanes.look(ARGV[2], lanes.record(ARGV[2]))", "if next(lanes.record(ARGV[2]).work) then lanes.look(ARGV[2], lanes.record(ARGV[2])) end"}, 381, drawLive},
-		"a reset forgets what was called":   {bent{"r.kept = permits.both(r.limits, L.limits)", "r.kept = r.limits"}, 13, drawLive},
 		"own windows without the jitter":    {bent{"math.ceil(length / 10000) + how.more +", "math.ceil(length / 10000) +"}, 0, drawLive},
 		"an act upon a lane sets all of it": {bent{"ARGV[i + 2] == '=' and (was[i] or '') or ARGV[i + 2]", "ARGV[i + 2] == '=' and '' or ARGV[i + 2]"}, 0, drawLive},
 	} {
