@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// unanswered counts what got no answer in time, as on a machine that stalls: permits and leases may stay taken then.
+// unanswered counts commands that got no answer in time, as on a machine that stalls: their permits and leases may stay taken.
 func unanswered(client redis.UniversalClient) *atomic.Int64 {
 	n := &atomic.Int64{}
 	client.AddHook(testkit.Around(func(_ []redis.Cmder, send func() error) error {
@@ -31,7 +31,7 @@ func unanswered(client redis.UniversalClient) *atomic.Int64 {
 	return n
 }
 
-// Many goroutines do everything at once; afterwards every slot that was not used has been given back, exactly once.
+// Many goroutines do everything at once. Afterwards every slot that was not used has been given back, exactly once.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	client, gateway := testkit.Client(t), testkit.Gateway(t)
@@ -42,7 +42,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	p := newTestPacer(t, client, cfg)
 	var used atomic.Int64
 	var all sync.WaitGroup
-	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for i := range 16 {
 		all.Go(func() {
@@ -69,6 +69,9 @@ func TestEverythingAtOnce(t *testing.T) {
 			}
 		})
 	}
+	<-time.After(700 * time.Millisecond)
+	testkit.Eventually(t, time.Minute, "calls to be made", func() bool { return used.Load() >= 20 })
+	cancel()
 	all.Wait()
 	p.Close(context.Background())
 	p.Close(context.Background())
@@ -76,7 +79,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		t.Errorf("Next after Close: %v", err)
 	}
 	taken, _ := client.HGet(t.Context(), keys.Pace(), "n1").Int64()
-	if used.Load() == 0 || taken < used.Load() || taken > used.Load() && lost.Load() == 0 {
+	if taken < used.Load() || taken > used.Load() && lost.Load() == 0 {
 		t.Errorf("%d permits are taken, %d slots were used", taken, used.Load())
 	}
 	if n := client.ZCard(t.Context(), keys.Flight()).Val(); n != 0 && lost.Load() == 0 {
@@ -84,7 +87,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 }
 
-// pull gets a slot by Next or Take, some with an impatient context.
+// pull gets a slot by Next or Take, sometimes with an impatient context.
 func pull(ctx context.Context, p *Pacer, i, n int) (job.Slot, error) {
 	if n%3 == 0 {
 		short, cancel := context.WithTimeout(ctx, time.Duration(n%5)*time.Millisecond)
@@ -130,7 +133,7 @@ func TestIdleNextWakesAndLetsGo(t *testing.T) {
 	}
 }
 
-// Without an answer from Redis there is no slot, and the caller isn't kept beyond its context.
+// Without an answer from Redis there is no slot, and the caller does not wait beyond the end of its context.
 func TestNoAnswerNoSlot(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t)
