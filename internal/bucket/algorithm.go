@@ -9,14 +9,14 @@ import (
 	"spillway/internal/job"
 )
 
-// Algorithm is one way of keeping admission's limits. All of them decide in one script on one key, by Redis's clock:
-// either every limit has room for a job or none is charged, and a refusal leaves nothing behind.
+// Algorithm is one way to keep the limits of admission. All algorithms decide in one script on one key, by
+// Redis's clock. Either every limit has room for a job, or none is charged; a refusal changes nothing.
 type Algorithm interface {
 	// Lua returns the fragment that the ledger composes with its own scripts. It defines bucket_load, bucket_take,
 	// bucket_retry, bucket_reset, bucket_remaining and bucket_save, all local: see algorithm.lua.
 	Lua() string
-	// Args returns what bucket_load reads: one text, the version of the limits, which has the algorithm's name and the numbers of each
-	// limit. The algorithm must have passed Check. Not to be changed.
+	// Args returns what bucket_load reads: one text, the version of the limits. It has the algorithm's name and
+	// the numbers of each limit. The algorithm must have passed Check. The caller must not change the result.
 	Args() []any
 	// MaxCost is the largest cost for which there can ever be room.
 	MaxCost() int64
@@ -27,8 +27,8 @@ type Algorithm interface {
 // MaxPrecision is how many parts a sliding window can have.
 const MaxPrecision = 1000
 
-// NewAlgorithm returns the algorithm of that name, or why it can't keep these limits. burst is read by token-bucket and
-// leaky-bucket alone, precision, the number of parts of a window, by sliding-window alone.
+// NewAlgorithm returns the algorithm of that name, or an error if it can't keep these limits. Only token-bucket
+// and leaky-bucket use burst. Only sliding-window uses precision, the number of parts of a window.
 func NewAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algorithm, error) {
 	a, err := newAlgorithm(name, limits, burst, precision)
 	if err != nil {
@@ -37,7 +37,7 @@ func NewAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algo
 	return prepared{a, a.Lua(), a.Args()}, nil
 }
 
-// prepared is an algorithm that has worked out once what is asked for with every chunk of jobs.
+// prepared is an algorithm that has computed once what is used with every chunk of jobs.
 type prepared struct {
 	Algorithm
 	lua  string
@@ -48,7 +48,7 @@ func (p prepared) Lua() string { return p.lua }
 
 func (p prepared) Args() []any { return p.args }
 
-// makers makes each algorithm, by its name. The file of an algorithm puts it there.
+// makers has a function that makes each algorithm, by its name. The file of an algorithm adds it.
 var makers = map[string]func(limits []job.Limit, burst, precision int64) Algorithm{}
 
 func newAlgorithm(name string, limits []job.Limit, burst, precision int64) (Algorithm, error) {

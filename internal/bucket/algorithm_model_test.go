@@ -15,7 +15,7 @@ type model struct {
 	kept         kept
 }
 
-// kept is the state of one algorithm, at one moment.
+// kept is the state of one algorithm at one moment.
 type kept interface {
 	// load returns the state at now. old is what was kept at last under the limits before: nil = nothing, another
 	// type = another algorithm.
@@ -146,7 +146,7 @@ func (m *levelModel) highest(u units) *big.Int {
 	return most
 }
 
-// over is what stands in the way of cost, in units of limit i.
+// over returns how many units of limit i are missing for the cost.
 func (m *levelModel) over(i int, cost int64) *big.Int {
 	need := new(big.Int).Add(m.used[i], mul(big64(cost), big64(m.unit[i].c)))
 	return need.Sub(need, big64(m.unit[i].cap))
@@ -196,10 +196,10 @@ func (m *levelModel) remaining() (left []int64) {
 	return left
 }
 
-// charge is what was taken at one time; until is when it stops to count, for a window of no length.
+// charge is what was taken at one time; until is when it stops counting, for a window of length zero.
 type charge struct{ at, cost int64 }
 
-// windowsModel is what the windows share: for each limit the charges that count, and when each stops to.
+// windowsModel is what the window algorithms share: for each limit the charges that count, and when each stops counting.
 type windowsModel struct {
 	now     int64
 	limits  []job.Limit
@@ -295,7 +295,7 @@ func (*fixedModel) load(old kept, alg Algorithm, last, now int64) kept {
 	return m
 }
 
-// taken is the count of the window of that length, or else the highest.
+// taken is the count of the window of that length, or else the highest count.
 func (m *fixedModel) taken(l job.Limit) (most int64) {
 	for i, have := range m.limits {
 		if have.Window == l.Window {
@@ -306,7 +306,7 @@ func (m *fixedModel) taken(l job.Limit) (most int64) {
 	return most
 }
 
-// slidingModel charges everything to the end of its part.
+// slidingModel counts everything at the end of its part.
 type slidingModel struct {
 	windowsModel
 	parts int64
@@ -331,7 +331,7 @@ func (*slidingModel) load(old kept, alg Algorithm, last, now int64) kept {
 	return m
 }
 
-// serving is what was kept for a window of that length, or else for the next longer one, or else for the longest.
+// serving returns what was kept for a window of that length, or else for the next longer one, or else for the longest.
 func (m *slidingModel) serving(l job.Limit) []charge {
 	best := 0
 	for i, have := range m.limits {

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A call does not go out late where a window does not have its permit: that window would count it too early.
+// A call does not go out late if a window does not have its permit: that window would count it too early.
 func TestALateCallWaitsForEachWindowToCountIt(t *testing.T) {
 	t.Parallel()
 	limits := []job.Limit{{N: 100, Window: time.Second}, {N: 1000, Window: 10 * time.Second}, {N: 1_000_000, Window: time.Hour}}
@@ -32,7 +32,7 @@ func TestALateCallWaitsForEachWindowToCountIt(t *testing.T) {
 	}
 }
 
-// Redis counts a late call at the last moment at which it can be written until it is, and then at the moment at which it was.
+// Until a late call is written, Redis counts it at the last moment at which it can be written, and then at the moment at which it was.
 func TestALateCallIsCountedAtTheMomentOfItsWrite(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -62,7 +62,7 @@ func TestALateCallIsCountedAtTheMomentOfItsWrite(t *testing.T) {
 	}
 }
 
-// Once the lists were made anew, a pair can be another call's: none comes to count earlier.
+// After the lists were rebuilt, a pair can belong to another call. So no call moves to an earlier moment.
 func TestNoCallIsCountedEarlierInOtherBooks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -78,7 +78,7 @@ func TestNoCallIsCountedEarlierInOtherBooks(t *testing.T) {
 	}
 }
 
-// A call is counted later than its slot from the beginning where calls are usually late, not where they are now and then.
+// If calls are usually late, a call counts later than its slot from the beginning. If they are late now and then, it does not.
 func TestAnAllowanceIsForUsualLatenessAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -101,7 +101,7 @@ func TestAnAllowanceIsForUsualLatenessAlone(t *testing.T) {
 	}
 }
 
-// A late call that Redis does not find keeps no other one back that was announced with it; and one that asks twice is announced once.
+// If Redis does not find a late call, the calls that were announced with it still go out. A call that asks twice is announced once.
 func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -135,7 +135,7 @@ func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 	}
 }
 
-// However many calls a quick limit counts behind a slot, the slot finds its place, is found again, and the list has all.
+// However many calls of a fast limit count after a slot, the slot is inserted in order, is found again, and the list has all calls.
 func TestAQuickLimitsListIsKeptInOrder(t *testing.T) {
 	t.Parallel()
 	const n = 6000
@@ -161,7 +161,7 @@ func TestAQuickLimitsListIsKeptInOrder(t *testing.T) {
 	}
 }
 
-// What is counted late keeps none waiting that is counted earlier: the lists are in order, whatever each process allows, and stay as long.
+// A call that counts late does not delay one that counts earlier: the lists are in order, whatever each process allows for, and expire no sooner.
 func TestListsAreInOrderWhateverIsAllowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -185,7 +185,7 @@ func TestListsAreInOrderWhateverIsAllowed(t *testing.T) {
 	}
 }
 
-// A call that is given back as it is too late says how late calls are, too: far from Redis, where all of them are at first, none would ever be made.
+// A call that is given back because it is too late also teaches how late calls are. Otherwise, far from Redis, where all calls are too late at first, no call would ever be made.
 func TestACallThatIsTooLateTeachesWhatToAllow(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -203,7 +203,7 @@ func TestACallThatIsTooLateTeachesWhatToAllow(t *testing.T) {
 	}
 }
 
-// What a window allowed for without a report counts for the limits that come after it: a call in parts may have been written up to 250 ms after its edge.
+// Lateness that a window allowed for without a report still counts after the limits change: a call in parts may have been written up to 250 ms after its edge.
 func TestACallsLatenessCountsUnderOtherLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		from job.Limit
@@ -245,7 +245,7 @@ func TestACallsLatenessCountsUnderOtherLimits(t *testing.T) {
 	}
 }
 
-// A slot whose announcement got no answer is given back all the same: its permit stands where the announcement has put it.
+// A slot whose announcement got no answer can be given back: its pair is where the announcement has put it.
 func TestASlotIsGivenBackThoughItsAnnouncementGotNoAnswer(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
@@ -259,7 +259,7 @@ func TestASlotIsGivenBackThoughItsAnnouncementGotNoAnswer(t *testing.T) {
 	}
 }
 
-// An older version of the program puts pairs behind what counts later: that is found all the same.
+// An older version of the program adds pairs behind later ones. They are found all the same.
 func TestASlotIsGivenBackFromAListOutOfOrder(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// While a lane has jobs, look-ups take a tenth of its permits, however many there are, and no less.
+// While a lane has jobs, look-ups take a tenth of its permits: no more, however many look-ups there are, and no less.
 func TestLookUpsTakeATenthOfALaneWithJobs(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -45,7 +45,7 @@ func TestLookUpsTakeATenthOfALaneWithJobs(t *testing.T) {
 	}
 }
 
-// A look-up and the jobs of its lane share the lane's permits: as they come, and when they are given back or used late.
+// A look-up and the jobs of its lane share the lane's permits: when they take them, when they give them back, and when they use them late.
 func TestALookUpTakesAPermitOfItsLane(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

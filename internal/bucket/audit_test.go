@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The audit is held against a brute-force look at every window.
+// The audit agrees with a brute-force count of every window.
 func TestTheAuditSeesTheFullestWindow(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

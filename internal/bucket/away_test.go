@@ -8,7 +8,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A machine that is busy makes most answers late, and some are not: they tell how far away Redis is.
+// On a busy machine most answers are late, but some are not. Those tell how far away Redis is.
 func TestABusyMachineIsNotTakenForAFarRedis(t *testing.T) {
 	t.Parallel()
 	a, moving := away{careful: true}, away{}
@@ -46,7 +46,7 @@ func TestABusyMachineIsNotTakenForAFarRedis(t *testing.T) {
 	}
 }
 
-// One process knows one distance, by the answers to all of its gateways.
+// A process measures one distance to Redis, by the answers to all of its gateways.
 func TestGatewaysShareTheDistanceToRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)

@@ -10,13 +10,13 @@ import (
 	"spillway/internal/testkit"
 )
 
-// shifted has Redis's clock, as this process's scripts are told it, ahead of the world's by shift µs.
+// shifted sets Redis's clock, as this process's scripts are told it, ahead of the world's by shift µs.
 func (w *world) shifted(p *Pacer, shift *int64) *Pacer {
 	p.plan.Load().cfg.NowMicros = func() int64 { return w.now + *shift }
 	return p
 }
 
-// change gives the pacer other limits, and has the lists made anew.
+// change gives the pacer other limits, and rebuilds the lists.
 func (w *world) change(p *Pacer, version int64, limits ...job.Limit) {
 	w.t.Helper()
 	cfg := PacerConfig{Gateway: p.gateway, NowMicros: func() int64 { return w.now }, Limits: limits, Version: version}
@@ -29,7 +29,7 @@ func (w *world) change(p *Pacer, version int64, limits ...job.Limit) {
 	}
 }
 
-// forgives lifts all that is charged, and expects this many units of the longest limit to be left.
+// forgives lifts everything that is charged, and expects this many units of the longest limit to be left.
 func (w *world) forgives(p *Pacer, left int64) {
 	w.t.Helper()
 	if _, err := p.Forgive(w.t.Context()); err != nil {
@@ -42,7 +42,7 @@ func (w *world) forgives(p *Pacer, left int64) {
 	}
 }
 
-// A limit that comes into force after a loss of all is charged, whether or not what was charged before has been forgiven.
+// A limit that comes into force after everything was lost is charged, whether or not earlier charges were forgiven.
 func TestALimitThatComesAfterALossCanBeForgiven(t *testing.T) {
 	second, thousand, week := job.Limit{N: 20, Window: time.Second}, job.Limit{N: 1000, Window: day}, job.Limit{N: 5000, Window: 7 * day}
 	w, p := charged(t, thousand)
@@ -52,7 +52,7 @@ func TestALimitThatComesAfterALossCanBeForgiven(t *testing.T) {
 	w.forgives(p, 0)
 }
 
-// A second loss soon after the limits have changed takes in what the first has charged a window in parts with. Both can be forgiven.
+// A second loss soon after the limits have changed includes what the first loss has charged a window in parts. Both can be forgiven.
 func TestALossBehindAChargeInParts(t *testing.T) {
 	parts := job.Limit{N: exactN + 1, Window: day}
 	w, p := charged(t, parts)
@@ -63,7 +63,7 @@ func TestALossBehindAChargeInParts(t *testing.T) {
 	w.forgives(p, 0)
 }
 
-// What a loss charges a limit that is out of force can be forgiven when the limit is back, and so can what was charged before it left.
+// When a limit is back in force, an operator can forgive what a loss charged it before it left, or while it was out of force.
 func TestAChargeOfALimitOutOfForceCanBeForgiven(t *testing.T) {
 	second := job.Limit{N: 20, Window: time.Second}
 	for name, long := range map[string]job.Limit{"exact": {N: 1000, Window: day}, "in parts": {N: exactN + 1, Window: day}} {
@@ -96,7 +96,7 @@ func TestAChargeOfALimitOutOfForceCanBeForgiven(t *testing.T) {
 	}
 }
 
-// A state keeps its age when Redis's clock is set back: who knows of it knows of the slots that are lost with it.
+// A state keeps its age when Redis's clock is set back: a process that knows of the state knows of the slots that are lost with it.
 func TestALossAfterAStepBackIsNoticed(t *testing.T) {
 	w, _ := scenario(t)
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
@@ -119,8 +119,8 @@ func TestALossAfterAStepBackIsNoticed(t *testing.T) {
 	}
 }
 
-// After a fail-over to a Redis whose clock is behind, nobody can tell since when slots are missing; but its own append-only file lacks its last seconds
-// alone, whatever its clock says.
+// After a fail-over to a Redis whose clock is behind, it is unknown since when slots are missing. But Redis's own append-only file lacks only its last
+// seconds, whatever the clock says.
 func TestAFailOverToAClockBehind(t *testing.T) {
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
@@ -174,7 +174,7 @@ func TestALossFromBeforeALimitWasLowered(t *testing.T) {
 	}
 }
 
-// A job that costs more than all before it is lost together with its slot, and waits again: it may have been called.
+// A job that costs more than all before it is lost together with its slot, and waits again. It may have been called.
 func TestALossMayHaveTakenACostlyJob(t *testing.T) {
 	t.Parallel()
 	hour := job.Limit{N: 100, Window: time.Hour}
@@ -192,7 +192,7 @@ func TestALossMayHaveTakenACostlyJob(t *testing.T) {
 	}
 }
 
-// As long as a process asks, the state stays: that it is gone later means a loss.
+// As long as a process asks, the state stays. If it is gone later, it was lost.
 func TestAnIdleGatewayKeepsItsState(t *testing.T) {
 	testkit.OneGoroutine(t)
 	w, ctx := scenario(t)
@@ -207,7 +207,7 @@ func TestAnIdleGatewayKeepsItsState(t *testing.T) {
 	}
 }
 
-// A machine begins with a clock that is an hour ahead, after a power cut, and sets it right: nothing more is lost by that.
+// After a power cut, a machine starts with a clock that is an hour ahead, and corrects it. The correction causes no further loss.
 func TestAStepBackAfterAPowerCut(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -230,7 +230,7 @@ func TestAStepBackAfterAPowerCut(t *testing.T) {
 	}
 }
 
-// A power cut in the first seconds of a burst, after a quiet time, loses those seconds and no more, however long Redis is away.
+// A power cut in the first seconds of a burst, after a quiet time, loses only those seconds, however long Redis is away.
 func TestAPowerCutAfterAQuietTime(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
@@ -249,7 +249,7 @@ func TestAPowerCutAfterAQuietTime(t *testing.T) {
 	}
 }
 
-// All processes see the same leap of Redis's clock. It is charged once, and the next leap again.
+// All processes see the same leap of Redis's clock. It is charged once, and so is the next leap.
 func TestALeapIsChargedOnce(t *testing.T) {
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 2000, Window: day}}}
@@ -281,7 +281,7 @@ func TestALeapIsChargedOnce(t *testing.T) {
 	}
 }
 
-// All is lost while a day's limit is out of force, and hours after the last call: it is charged all the same when it comes back.
+// Everything is lost while a day's limit is out of force, hours after the last call. The limit is charged when it comes back.
 func TestALossIsNoticedHoursAfterALimitLeft(t *testing.T) {
 	testkit.OneGoroutine(t)
 	w, _ := scenario(t)
@@ -300,7 +300,7 @@ func TestALossIsNoticedHoursAfterALimitLeft(t *testing.T) {
 	w.charges(p, Charge{Limit: thousand, Units: 1000})
 }
 
-// A process that was cut off tells of a loss from long ago, while the long limit is out of force: what was called since counts when the limit is back.
+// A process that was cut off reports a loss from long ago, while the long limit is out of force. What was called since then counts when the limit is back.
 func TestAnOldLossKeepsWhatWasCalledSince(t *testing.T) {
 	testkit.OneGoroutine(t)
 	w, _ := scenario(t)
@@ -330,7 +330,7 @@ func TestAnOldLossKeepsWhatWasCalledSince(t *testing.T) {
 	}
 }
 
-// The shortest window's list lives as long as the others after a loss.
+// After a loss, the list of the shortest window lives as long as the others.
 func TestALossRenewsEveryList(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: time.Hour}}})
@@ -343,7 +343,7 @@ func TestALossRenewsEveryList(t *testing.T) {
 	}
 }
 
-// A slot that was taken before the lists were made anew gives no permit of theirs back: it may be another call's.
+// A slot that was taken before the lists were rebuilt gives none of their permits back: the permit may belong to another call.
 func TestASlotOfOtherBooksGivesNoPermitBack(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())

@@ -44,13 +44,13 @@ func (f *failing) says(p *Pacer, what job.Failure) job.Fallout {
 	return out
 }
 
-// fails lets one written call of a job fail that took 20 ms.
+// fails makes one written call of a job fail that took 20 ms.
 func (f *failing) fails(id string) job.Fallout {
 	f.t.Helper()
 	return f.says(f.p, job.Failure{Job: id, Written: true, Took: 20 * time.Millisecond})
 }
 
-// row lets the calls of so many different jobs fail, 10 ms apart, and returns what the last one came to.
+// row makes calls of n different jobs fail, 10 ms apart, and returns what the last one came to.
 func (f *failing) row(n int) (last job.Fallout) {
 	f.t.Helper()
 	for range n {
@@ -60,10 +60,10 @@ func (f *failing) row(n int) (last job.Fallout) {
 	return last
 }
 
-// answers lets a call end with an answer that is no failure, as the scripts of the books note it.
+// answers ends a call with an answer that is no failure, as the scripts of the books record it.
 func (f *failing) answers() { f.client.HDel(f.ctx, f.keys.Hold(), "run", "unrun", "runjob", "runat") }
 
-// ends counts n calls whose end is written down now.
+// ends counts n calls whose end is recorded now.
 func (f *failing) ends(n int64) {
 	f.client.HIncrBy(f.ctx, f.keys.Rate(), fmt.Sprint(f.now/5_000_000), n)
 }
@@ -123,7 +123,7 @@ func TestFiveFailuresInARowOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// A hold may end before the slots that were reserved ahead: they are not those of the one call that goes first.
+// A hold may end before the slots that were reserved ahead. Those slots must not be used: one call goes first.
 func TestSlotsReservedAheadDoNotOutliveTheOpening(t *testing.T) {
 	f := failures(t)
 	f.circuit.Max = 20 * time.Millisecond
@@ -168,7 +168,7 @@ func TestOneJobDoesNotOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// Jobs that failed in two outages already, while others went through, say no more about the gateway.
+// A job that failed in two outages, while other jobs succeeded after each, says nothing more about the gateway.
 func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
 	testkit.OneGoroutine(t)
 	f := failures(t)
@@ -185,13 +185,13 @@ func TestJobsThatAlwaysFailCountNoMore(t *testing.T) {
 	}
 }
 
-// bad lets a call fail of a job that failed in two outages before.
+// bad makes a call fail of a job that failed in two outages before.
 func (f *failing) bad(i int) job.Fallout {
 	f.t.Helper()
 	return f.says(f.p, job.Failure{Job: fmt.Sprint("bad", i), Written: true, Took: 20 * time.Millisecond, Outages: 2})
 }
 
-// A refused connection is nothing that a job could be the cause of.
+// A job can't be the cause of a refused connection.
 func TestCallsThatWereNotWrittenAlwaysCount(t *testing.T) {
 	f := failures(t)
 	what := job.Failure{Job: "the only one", Outages: 9, Why: "connecting to x failed: connection refused"}
@@ -239,8 +239,8 @@ func TestASmallerShareOpensNothing(t *testing.T) {
 	}
 }
 
-// Where every fifth of the calls fails, five in a row are chance: at 100/s they come every half minute. Nine come every six hours. A gateway of which
-// little is known is down after five.
+// If every fifth call fails, five failures in a row are chance: at 100/s they come every half minute. Nine in a row come every six hours. A gateway about which
+// little is known counts as down after five.
 func TestARowIsLongerWhereAShareOfTheCallsFails(t *testing.T) {
 	for _, c := range []struct {
 		calls int64 // that end well, after each of which…
@@ -304,7 +304,7 @@ func TestTheCallSentAheadDecides(t *testing.T) {
 	}
 }
 
-// One that hung for longer than the hold would last lets the next one go at once.
+// If the call sent ahead hung for longer than the hold would last, the next one goes at once.
 func TestACallSentAheadThatHungKeepsNobodyWaiting(t *testing.T) {
 	f := failures(t)
 	f.row(5)
@@ -347,7 +347,7 @@ func TestASuccessClosesTheCircuit(t *testing.T) {
 	}
 }
 
-// However long the last outage was, the circuit opens for the shortest time first: the next one may be none.
+// However long the last outage was, the circuit first opens for the shortest time: the next trouble may be no outage.
 func TestEachOpeningBeginsWithTheShortestBackOff(t *testing.T) {
 	f := failures(t)
 	for range 4 {
@@ -367,7 +367,7 @@ func TestEachOpeningBeginsWithTheShortestBackOff(t *testing.T) {
 	}
 }
 
-// The growing back-off of holds goes to 60 s; the circuit's is its own.
+// The growing back-off of holds goes up to 60 s. The circuit has a back-off of its own.
 func TestHoldsAndTheCircuitKeepOutOfEachOthersWay(t *testing.T) {
 	f := failures(t)
 	var probe job.Slot
@@ -416,7 +416,7 @@ func TestACircuitThatIsOffNeverOpens(t *testing.T) {
 	}
 }
 
-// What other processes open and close shows here too.
+// The metric follows what other processes open and close.
 func TestTheCircuitsInstrumentFollowsTheOthers(t *testing.T) {
 	f := failures(t)
 	other := f.pacer(hundred())
@@ -441,7 +441,7 @@ func TestTheCircuitsInstrumentFollowsTheOthers(t *testing.T) {
 	}
 }
 
-// A circuit that opens again and again keeps its last outages.
+// A circuit that opens again and again remembers its last outages.
 func TestOutagesAreKept(t *testing.T) {
 	f := failures(t)
 	var last job.Fallout

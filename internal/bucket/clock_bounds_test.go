@@ -11,8 +11,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Whatever the delays there and back, the true distance of the clocks stays inside the bounds, through 100 ppm of drift;
-// so a call is never due before Redis's clock shows its slot.
+// Whatever the delays there and back, the true distance between the clocks stays inside the bounds, with up to 100 ppm of drift.
+// So a call is never due before Redis's clock shows its slot.
 func TestClockBoundsHoldTheTruth(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestClockLeapIsSeen(t *testing.T) {
 	}
 }
 
-// Redis's clock leaps ahead: all permits look ready. The process that sees it gives its slots back, and one window passes.
+// Redis's clock leaps ahead, so all permits look ready. The process that sees it gives its slots back, and one window passes.
 func TestClockLeapsAhead(t *testing.T) {
 	w, _ := scenario(t)
 	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 2, Window: time.Second}}})
@@ -74,7 +74,7 @@ func TestClockLeapsAhead(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
-// What can have stayed unseen since an answer contradicted is what the widest answer since left open, and not the newest.
+// After an answer that contradicts, the clock can have moved unseen by as much as the widest answer since then left open, and not the newest.
 func TestASlowAnswerHidesHowFarAClockHasMoved(t *testing.T) {
 	t.Parallel()
 	var b clockBounds
@@ -92,8 +92,8 @@ func TestASlowAnswerHidesHowFarAClockHasMoved(t *testing.T) {
 	}
 }
 
-// While a clock is slewed, and when that is over, what is known of it is true: an answer that lies within what was known may still show that the clock has
-// moved, by as much as the way to Redis takes. Up to 1 % it is true also before any answer contradicts.
+// While a clock is slewed, and afterwards, the bounds are true. An answer inside the bounds may still show that the clock has
+// moved, by as much as the way to Redis takes. Up to 1 % the bounds are true even before an answer contradicts.
 func TestTheBoundsAreTrueBehindASlew(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()

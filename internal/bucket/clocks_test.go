@@ -26,12 +26,12 @@ type redisClock struct {
 
 func (c *redisClock) at(now int64) int64 { return now + c.ahead + (now-c.since)*c.ppm/1_000_000 }
 
-// set moves the clock by leap µs and has it go too fast by ppm from now on.
+// set moves the clock by leap µs, and makes it go too fast by ppm from now on.
 func (c *redisClock) set(now, leap, ppm int64) {
 	*c = redisClock{ahead: c.at(now) - now + leap, ppm: ppm, since: now}
 }
 
-// caller is one process: it asks for slots, and writes each call when it is due, as worker and gateway do.
+// caller is one process. It asks for slots, and writes each call when it is due, as worker and gateway do.
 type caller struct {
 	p       *Pacer
 	hand    []job.Slot
@@ -42,7 +42,7 @@ type caller struct {
 	back    []job.Slot // given back, and Redis has not heard of it
 }
 
-// story is a run of several callers on a Redis with a clock of its own.
+// story is a run of several callers with a Redis that has a clock of its own.
 type story struct {
 	w       *world
 	clock   redisClock
@@ -72,7 +72,7 @@ func (s *story) join(cfg PacerConfig) *caller {
 	return c
 }
 
-// pass lets the callers work for so long.
+// pass lets the callers work for a time.
 func (s *story) pass(d time.Duration) {
 	for end := s.w.now + d.Microseconds(); s.w.now < end; s.w.now += 500 {
 		for _, c := range s.callers {
@@ -86,7 +86,7 @@ func (s *story) pass(d time.Duration) {
 	}
 }
 
-// write makes the calls that are due. In a process they are made side by side; here, each would wait for the announcements of all others.
+// write makes the calls that are due. In a process they are made side by side. Here, each would wait for the announcements of all others.
 func (s *story) write(c *caller) {
 	defer func(line int64) { s.w.line = line }(s.w.line)
 	s.w.line = 0
@@ -141,7 +141,7 @@ func (s *story) fullest(limits []job.Limit) (most []int64) {
 	return most
 }
 
-// keeps fails the test where a window holds more than its limit.
+// keeps fails the test if a window holds more than its limit.
 func (s *story) keeps(limits []job.Limit) {
 	s.w.t.Helper()
 	for i, most := range s.fullest(limits) {
@@ -151,7 +151,7 @@ func (s *story) keeps(limits []job.Limit) {
 	}
 }
 
-// between is how many calls there were from one moment to another.
+// between returns how many calls there were from one moment to another.
 func (s *story) between(from, to int64) (n int64) {
 	for _, at := range s.arrived {
 		if at >= from && at < to {
@@ -161,7 +161,7 @@ func (s *story) between(from, to int64) (n int64) {
 	return n
 }
 
-// Redis's clock is set back or ahead, by little or much, again and again: no call goes at a slot of the time before, and five
+// Redis's clock is set back or ahead, by little or much, again and again. No call goes at a slot of the time before, and five
 // seconds later the rate is what it was.
 func TestNoCallGoesAtASlotOfAnotherClock(t *testing.T) {
 	t.Parallel()
@@ -189,8 +189,8 @@ func TestNoCallGoesAtASlotOfAnotherClock(t *testing.T) {
 	}
 }
 
-// A process stands still, and its own way to Redis is cut meanwhile: it can't say how late its calls are, and another process is given
-// their permits. So what is late then is given back.
+// A process stands still, and its way to Redis is cut meanwhile. It can't report how late its calls are, and another process gets
+// their permits. So late calls are given back.
 func TestACallThatCannotBeReportedIsNotMadeLate(t *testing.T) {
 	t.Parallel()
 	for _, line := range []time.Duration{0, 20 * time.Millisecond} {
@@ -215,7 +215,7 @@ func TestACallThatCannotBeReportedIsNotMadeLate(t *testing.T) {
 	}
 }
 
-// A call that is late goes out where Redis hears of it before; and then Redis counts it as late as it may be.
+// A late call goes out only if Redis hears of it before. Until it is written, Redis counts it as late as it may be.
 func TestALateCallGoesOutWhereRedisHearsOfIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
@@ -253,7 +253,7 @@ func TestALateCallGoesOutWhereRedisHearsOfIt(t *testing.T) {
 	}
 }
 
-// Whatever an answer takes, and however often a call asks, it goes out no later than Redis counts it.
+// However long an answer takes, and however often a call asks, the call goes out no later than Redis counts it.
 func TestALateCallIsNoLaterThanItIsCounted(t *testing.T) {
 	t.Parallel()
 	for name, takes := range map[string][]time.Duration{
@@ -308,7 +308,7 @@ func (y way) Process(ctx context.Context, cmd redis.Cmder) error {
 	return y.UniversalClient.Process(ctx, cmd)
 }
 
-// Redis's clock is slewed: calls go on, no window by the gateway's clock is above the limit, also where a process begins in the middle of it, and
+// Redis's clock is slewed. Calls go on, no window by the gateway's clock is above the limit, even if a process begins in the middle of the slew, and
 // after it the rate is what it was.
 func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 	testkit.OneGoroutine(t)
@@ -357,7 +357,7 @@ func TestASlewedClockStopsNoCallAndBreaksNoLimit(t *testing.T) {
 	}
 }
 
-// Redis's clock is slewed from the moment on at which the only process dies, and nobody watches it until another one begins, within a window of the calls
+// Redis's clock is slewed from the moment at which the only process dies. No process watches it until another one begins, within a window of the calls
 // of the first.
 func TestAProcessBeginsInASlewThatNobodyWatched(t *testing.T) {
 	testkit.OneGoroutine(t)
@@ -381,8 +381,8 @@ func TestAProcessBeginsInASlewThatNobodyWatched(t *testing.T) {
 	}
 }
 
-// One process has seen the whole of a slew, another came in the middle of it, a third one later, and Redis's clock is slewed again: none has seen what
-// the others could not say yet, and all together keep a window longer than any one of them would.
+// One process has seen the whole slew, another began in the middle of it, and a third one later. Then Redis's clock is slewed again. None of them has seen what
+// the others could not report yet, and all together keep a window longer than any one of them would.
 func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
 	t.Parallel()
 	limits := []job.Limit{{N: 4, Window: time.Second}, {N: 24, Window: 30 * time.Second}}
@@ -426,8 +426,8 @@ func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
 	}
 }
 
-// The machine is suspended between the opening of a call and its write: the call is not made. The clock that Redis shows is what
-// was to be expected: nothing waits for it.
+// The machine is suspended between the opening of a call and its write. The call is not made. Redis's clock shows what
+// was to be expected, so no later call waits.
 func TestASuspendedMachineMakesNoCallAtAnOldSlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)

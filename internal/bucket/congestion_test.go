@@ -8,7 +8,7 @@ import (
 
 const planned = 40
 
-// fill has n more slots in hand from a moment on. They are short.
+// fill adds n slots to the slots in hand at a moment. They are short.
 func (c *congestion) fill(from *int64, n, since int64) (slots []job.Slot) {
 	for range n {
 		*from++
@@ -19,7 +19,7 @@ func (c *congestion) fill(from *int64, n, since int64) (slots []job.Slot) {
 	return slots
 }
 
-// round reserves what there is room for, 80 at the most; so many of ten slots pass. It returns how many there was room for.
+// round reserves as many slots as there is room for, 80 at most; passing of ten slots pass. It returns how many there was room for.
 func (c *congestion) round(from *int64, passing int) int64 {
 	n, _ := c.room(0, 1, planned)
 	for _, s := range c.fill(from, min(n, 2*planned), 0) {
@@ -59,7 +59,7 @@ func TestFewerSlotsAreInHandWhereTheyPass(t *testing.T) {
 	}
 }
 
-// What says nothing of this machine: slots that were given back in time, and those whose jobs were ready in time and had to wait for their connections.
+// Two kinds of slots say nothing about this machine: those that were given back in time, and those whose jobs were ready in time and had to wait for their connections.
 func TestSlotsThatPassForOtherReasonsChangeNothing(t *testing.T) {
 	t.Parallel()
 	var nth int64
@@ -78,7 +78,7 @@ func TestSlotsThatPassForOtherReasonsChangeNothing(t *testing.T) {
 	}
 }
 
-// A bound that was never reached does not rise: nobody knows whether more would pass.
+// A bound that was never reached does not rise: it is unknown whether more slots would pass.
 func TestUseOfFewSlotsDoesNotRaiseTheBound(t *testing.T) {
 	t.Parallel()
 	c := newCongestion()
@@ -93,7 +93,7 @@ func TestUseOfFewSlotsDoesNotRaiseTheBound(t *testing.T) {
 	}
 }
 
-// A slot of which nobody tells any more, as of a call that ended without a word, is in nobody's hand after a while.
+// A slot that is never reported again, as after a call that ended without a word, leaves the hand after a while.
 func TestSlotsThatStrayLeaveTheHand(t *testing.T) {
 	t.Parallel()
 	var nth int64
@@ -108,7 +108,7 @@ func TestSlotsThatStrayLeaveTheHand(t *testing.T) {
 	}
 }
 
-// A limit that is lowered live has a smaller bound of its own: what was taken from that of a high one is no debt.
+// A limit that is lowered live has a smaller bound of its own. What was taken from the bound of a high limit is not owed.
 func TestALowerLimitOwesNothingOfAHigherOne(t *testing.T) {
 	t.Parallel()
 	var nth int64
@@ -125,7 +125,7 @@ func TestALowerLimitOwesNothingOfAHigherOne(t *testing.T) {
 	}
 }
 
-// Where Redis is far, or a neighbour takes the processor, fewer slots may not help: so many as come while Redis answers remain.
+// If Redis is far away, or another program takes the processor, fewer slots may not help. As many remain as come while Redis answers.
 func TestTheLowestBoundIsWhatComesWhileRedisAnswers(t *testing.T) {
 	t.Parallel()
 	c := newCongestion()

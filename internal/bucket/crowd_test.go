@@ -63,7 +63,7 @@ type crowdGateway struct {
 	waited  []time.Duration
 }
 
-// crowdCount is what gateways of one kind came to.
+// crowdCount is the result of all gateways of one kind.
 type crowdCount struct {
 	asked           atomic.Int64 // scripts of the pacers
 	gateways, calls int
@@ -72,7 +72,7 @@ type crowdCount struct {
 	granted, unused float64
 }
 
-// crowd is the simulation: the pacers and scripts as they are, on a real Redis that is told the time. Queue and books are left out: a job is an entry of the
+// crowd is the simulation: the real pacers and scripts, on a real Redis that is told the time. Queue and books are left out: a job is an entry of the
 // queue's list, and its call is noted when it is written.
 type crowd struct {
 	t      *testing.T
@@ -83,8 +83,8 @@ type crowd struct {
 	work   sync.WaitGroup
 }
 
-// Many processes share the limits of many gateways: no window is above its limit, the slots are used, a job that comes alone waits for nothing, and Redis is asked
-// no more than docs/capacity.md says. Gateways share no key, so what is asked of each does not depend on their number.
+// Many processes share the limits of many gateways. No window is above its limit, the slots are used, a single job does not wait, and Redis is asked
+// no more often than docs/capacity.md says. Gateways share no key, so what each is asked does not depend on their number.
 func TestACrowdOfGatewaysAndProcesses(t *testing.T) {
 	if testkit.Race {
 		t.Skip("virtual time is five times as slow under the race detector: make test runs it")
@@ -99,7 +99,7 @@ func TestACrowdOfGatewaysAndProcesses(t *testing.T) {
 	})
 }
 
-// scriptWork returns what tells how long Redis has worked on a script since, in µs on average.
+// scriptWork returns a function that returns how long Redis has worked on a script since, in µs on average.
 func scriptWork(t *testing.T) func() float64 {
 	client := testkit.Client(t)
 	look := func() (calls, micros float64) {
@@ -189,7 +189,7 @@ func (c *crowd) way(n *crowdCount) func([]redis.Cmder, func() error) error {
 	}
 }
 
-// serve is one process at work for one gateway: it pulls a job for each slot, and calls at it. Beside that it looks at the gateway now and then.
+// serve is one process at work for one gateway. It pulls a job for each slot, and calls at it. In addition it looks at the gateway now and then.
 func (g *crowdGateway) serve(ctx context.Context, c *crowd, p *Pacer) {
 	<-time.After(rand.N(crowdLooks))
 	c.work.Go(func() {
@@ -240,7 +240,7 @@ func (g *crowdGateway) call(c *crowd, p *Pacer, s job.Slot) {
 	}
 }
 
-// arrive has a job come now and then. If none waited, all processes hear of it.
+// arrive adds a job now and then. If none waited, all processes hear of it.
 func (g *crowdGateway) arrive(ctx context.Context) {
 	for {
 		select {
@@ -256,7 +256,7 @@ func (g *crowdGateway) arrive(ctx context.Context) {
 	}
 }
 
-// slots are how many were granted so far, and given back or lost, by kind.
+// slots returns how many slots were granted so far, and how many given back or lost, by kind.
 func (c *crowd) slots() (granted, unused [crowdKinds]float64) {
 	for _, g := range c.all {
 		for _, p := range g.pacers {
@@ -310,11 +310,11 @@ func (c *crowd) judge(processes int, lasts time.Duration) {
 	}
 }
 
-// mostAsked is how many reservations each process makes in a second for each gateway, at most: without jobs, every 10 s; with one now and then, a few more for
-// each; with a backlog, one for each call of anybody, and as many more where a process gets every slot itself.
+// mostAsked is how many reservations each process makes in a second for each gateway, at most. Without jobs, it is one every 10 s; with a job now and then, a few more for
+// each job; with a backlog, one for each call of any process, and as many more if one process gets every slot.
 var mostAsked = [crowdKinds]float64{busy: 3 * crowdLimit, seldom: 1, idle: 0.11}
 
-// hold holds what gateways of one kind came to against what is promised.
+// hold checks the result of one kind against what is promised.
 func (c *crowd) hold(k crowdKind, n *crowdCount, asked float64) {
 	if n.fullest > crowdLimit {
 		c.t.Errorf("%v: %d calls in a second, of %d", k, n.fullest, crowdLimit)

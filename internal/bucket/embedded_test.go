@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// The embedded Redis has a Lua of its own; every algorithm runs on it as well.
+// The embedded Redis has its own Lua. Every algorithm runs on it, too.
 func TestAlgorithmsRunEmbedded(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()

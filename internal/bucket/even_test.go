@@ -8,8 +8,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// TestCallsComeEvenlyAfterARest says that the calls of a gateway that has rested fill its window, so that none of the windows after it has a pause, and that
-// they catch up with what was given back from then on.
+// After a rest, the calls of a gateway fill its window evenly, so that none of the windows after it has a pause. From then on they catch up with
+// slots that were given back.
 func TestCallsComeEvenlyAfterARest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 1)
@@ -44,7 +44,7 @@ func TestCallsComeEvenlyAfterARest(t *testing.T) {
 
 const ahead = 50_000 // µs that slots are taken before they are due
 
-// TestAProcessBeginsEvenly says so of a process that does not know Redis's clock before the first answer.
+// The same holds for a process that does not know Redis's clock before the first answer.
 func TestAProcessBeginsEvenly(t *testing.T) {
 	t.Parallel()
 	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
@@ -68,7 +68,7 @@ func TestAProcessBeginsEvenly(t *testing.T) {
 	}
 }
 
-// TestCallsOfALongWindowAreSpacedAsALossCountsThem says that the spacing by which a loss is charged is that of all calls.
+// All calls of a long window have the spacing by which a loss is charged.
 func TestCallsOfALongWindowAreSpacedAsALossCountsThem(t *testing.T) {
 	t.Parallel()
 	if quick, even, _ := spacing([]job.Limit{per(300, time.Minute)}); even != quick {
@@ -76,7 +76,7 @@ func TestCallsOfALongWindowAreSpacedAsALossCountsThem(t *testing.T) {
 	}
 }
 
-// TestAnyLimitHasAPace says so of limits that allow a call in less than a microsecond, too.
+// A limit has a pace even if it allows a call in less than a microsecond.
 func TestAnyLimitHasAPace(t *testing.T) {
 	t.Parallel()
 	for _, l := range []job.Limit{per(900_001, time.Second), per(1_000_000, time.Second), per(1, time.Microsecond), per(job.MaxCount, time.Second), per(1, longestW)} {
@@ -85,7 +85,7 @@ func TestAnyLimitHasAPace(t *testing.T) {
 	}
 }
 
-// TestAClockSetBackIsNoLongRest says that calls catch up with what was given back also when Redis's clock was set back since the last rest.
+// Calls catch up with slots that were given back, even if Redis's clock was set back since the last rest.
 func TestAClockSetBackIsNoLongRest(t *testing.T) {
 	t.Parallel()
 	s := newStory(t, PacerConfig{Limits: []job.Limit{per(100, time.Second)}}, 1)

@@ -60,7 +60,7 @@ func TestFewerNeverStopsAGateway(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
-// Who has one call under way can't have fewer: he is told so, and sets no cap.
+// With one call in flight there can't be fewer. The caller is told so, and no cap is set.
 func TestFewerThanOneCallIsNothingToLower(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// charged is a gateway whose long limits a loss has charged, and nobody lives who knew of a slot.
+// charged is a gateway whose long limits a loss has charged. No process lives that knew of a slot.
 func charged(t *testing.T, limits ...job.Limit) (*world, *Pacer) {
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Limits: append([]job.Limit{{N: 20, Window: time.Second}}, limits...)}
@@ -33,7 +33,7 @@ func (w *world) charges(p *Pacer, want ...Charge) {
 	}
 }
 
-// A day's limit that a loss has used up is free again when an operator says that those calls were not made. What is called after it counts.
+// A loss has used up a day's limit. It is free again when an operator says that those calls were not made. What is called after that counts.
 func TestAChargeIsForgiven(t *testing.T) {
 	for name, day1000 := range map[string]job.Limit{"exact": {N: 1000, Window: day}, "in parts": {N: exactN + 1, Window: day}} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestAChargeIsForgiven(t *testing.T) {
 	}
 }
 
-// audited holds the counts of units against the lists.
+// audited checks the counts of units against the lists.
 func (w *world) audited(p *Pacer) {
 	w.t.Helper()
 	for k := range p.plan.Load().windows {
@@ -69,7 +69,7 @@ func (w *world) audited(p *Pacer) {
 	}
 }
 
-// What Redis still knows is no charge. Of two losses both can be forgiven.
+// What Redis still knows is not a charge. After two losses, both can be forgiven.
 func TestWhatRedisKnowsIsNotForgiven(t *testing.T) {
 	w, ctx := scenario(t)
 	thousand := job.Limit{N: 1000, Window: day}
@@ -92,7 +92,7 @@ func TestWhatRedisKnowsIsNotForgiven(t *testing.T) {
 	w.audited(p)
 }
 
-// A charge can be forgiven after the limits have changed, as after a loss that takes limits set live along, and when Redis's clock was set back.
+// A charge can be forgiven after the limits have changed, as after a loss that includes limits set live, and when Redis's clock was set back.
 func TestAChargeIsForgivenUnderOtherLimits(t *testing.T) {
 	second, thousand := job.Limit{N: 20, Window: time.Second}, job.Limit{N: 1000, Window: day}
 	for name, to := range map[string][]job.Limit{

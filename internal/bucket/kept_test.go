@@ -9,14 +9,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// phase is for how long these limits hold while slots are taken as they come, and then nobody asks.
+// phase is how long these limits hold while slots are taken as they come, and how long no slot is asked for after that.
 type phase struct {
 	limits []job.Limit
 	busy   time.Duration
 	idle   time.Duration
 }
 
-// A window that goes out of force and comes back, or a shorter one in its place, counts the calls made before and in between; and no more than those.
+// A window that goes out of force and comes back, or a shorter one in its place, counts the calls made before and in between, and only those.
 func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 	t.Parallel()
 	file := []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 3 * time.Minute}}
@@ -71,7 +71,7 @@ func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 	}
 }
 
-// No more windows are remembered than fit, and what is over is forgotten.
+// Only as many windows are remembered as fit, and what is over is forgotten.
 func TestWindowsOutOfForceAreFewAndShort(t *testing.T) {
 	testkit.OneGoroutine(t)
 	w, ctx := scenario(t)
@@ -98,7 +98,7 @@ func TestWindowsOutOfForceAreFewAndShort(t *testing.T) {
 	}
 }
 
-// A window that is filled from a long one that was out of force is waited for no longer than itself, however coarse the parts are in which that was kept.
+// A short window that is filled from a long one that was out of force waits no longer than its own length, however coarse the parts of the long one are.
 func TestAShortWindowOutOfALongOneIsNoLongWait(t *testing.T) {
 	t.Parallel()
 	for _, long := range []time.Duration{24 * time.Hour, time.Hour, 720 * time.Hour}[:testkit.Often(1, 3)] {

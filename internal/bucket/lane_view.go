@@ -192,7 +192,8 @@ type LargestLanes struct {
 	All bool
 }
 
-// Largest returns the n lanes with most jobs, of those that are meant, of most lanes at the most. meant may be nil: all are.
+// Largest looks at up to most lanes, and returns the n with the most jobs for which meant is true; a nil meant
+// is true for all.
 func Largest(ctx context.Context, c redis.UniversalClient, gateway string, n, most int, meant func(LaneSize) bool) (l LargestLanes, err error) {
 	seen := map[string]bool{}
 	_, l.All, err = LaneSizes(ctx, c, gateway, LaneCursor{}, most, func(s LaneSize) {
@@ -241,13 +242,14 @@ type FlowSize struct {
 // LaneLook is what is known of one lane, or of one route.
 type LaneLook struct {
 	Now time.Time // on Redis's clock
-	// Until is the moment before which the lane is not called; zero if it may be called. Dear says that only its next job is not, which costs more than 1.
+	// Until is the moment before which the lane is not called; zero if it may be called. Dear means that this is
+	// true only of its next job, which costs more than 1.
 	Until time.Time
 	Dear  bool
-	// Ready is when its limits have a permit; not after Now: they have one.
+	// Ready is when its limits have a permit. They have one now unless Ready is after Now.
 	Ready time.Time
 	Used  []LimitUse
-	// Paused says that its jobs wait until a person has them called again.
+	// Paused means that its jobs wait until a person resumes it.
 	Paused bool
 	// Flows are those with jobs; a route has none.
 	Flows []FlowSize
@@ -261,7 +263,8 @@ func (l LaneLook) Jobs() (n int64) {
 	return n
 }
 
-// LookAtLane returns what is known of a lane; one that has neither jobs nor used permits looks like one that never was.
+// LookAtLane returns what is known of a lane. A lane with neither jobs nor used permits looks like one that
+// never existed.
 func (p *Pacer) LookAtLane(ctx context.Context, lane string) (LaneLook, error) {
 	pl := p.plan.Load()
 	windows, own := pl.lane, Override{}

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What is said of lanes is what stands in their lines, and what they have used of their limits.
+// What is shown of lanes is what their lines hold, and what they have used of their limits.
 func TestLanesCanBeLookedAt(t *testing.T) {
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{per(1000, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(2, time.Second), per(100, time.Minute)}},
@@ -95,7 +95,7 @@ func TestLanesCanBeLookedAt(t *testing.T) {
 	}
 }
 
-// Whoever goes through the lanes a few at a time meets each of them.
+// A caller that goes through the lanes a few at a time sees each of them.
 func TestLanesAreGoneThroughAFewAtATime(t *testing.T) {
 	t.Parallel()
 	w := newLanesWorld(newWorld(t, testkit.Client(t), 1), laneTrial{cfg: PacerConfig{Limits: []job.Limit{per(10, time.Second)}, Lanes: &Lanes{}}, processes: 1})

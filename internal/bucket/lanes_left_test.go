@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// picked asks for slots three times, as an idle gateway's first ones come a moment later, and returns the tasks that came with them, in their order.
+// picked asks for slots three times, because an idle gateway's first slots come a moment later. It returns the tasks that came with them, in order.
 func (w *lanesWorld) picked(p *Pacer) (tasks []string) {
 	for range 3 {
 		for _, s := range w.reserve(p, wish{want: 8, lead: 1000}).slots {
@@ -25,8 +25,8 @@ func (w *lanesWorld) picked(p *Pacer) (tasks []string) {
 	return tasks
 }
 
-// A gateway whose lanes are taken out of the file, and that has limits of routes still, calls the jobs of lanes for which something was set live, and of those that were
-// paused: nobody could take that back any more.
+// Lanes are removed from the file, and routes still have limits. Then jobs of lanes are called although limits or a pause were set live for the lane: nobody could take
+// those back any more.
 func TestWhatWasSetForLanesGoesWithThem(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
@@ -52,8 +52,8 @@ func TestWhatWasSetForLanesGoesWithThem(t *testing.T) {
 	}
 }
 
-// A key of one job or one lane that something else has written to, or taken away, keeps no other lane back and takes no task out of the queue. A lane whose record can't be
-// read has used up its limits, as far as anybody knows.
+// Something else has overwritten or deleted a key of one job or one lane. Other lanes go on, and no task is lost from the queue. A lane whose record can't be
+// read counts as having used up its limits.
 func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
@@ -117,7 +117,7 @@ func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
 	}
 }
 
-// Redis's clock is set back while a lane waits for its permit, long after a job was bound: it waits no longer than that takes, and 5 minutes until it is looked at again.
+// Redis's clock is set back while a lane waits for its permit, long after a job was bound. The lane waits until the permit is ready, and at most the 5 minutes more until it is looked at again.
 func TestALaneWaitsNoLongerWhenTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
@@ -155,7 +155,7 @@ func TestALaneWaitsNoLongerWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// One lane for which something else has written what is set live waits until it is set anew, and keeps no other back.
+// Something else has overwritten what is set live for one lane. That lane waits until it is set again, and the others go on.
 func TestWhatIsSetForALaneIsDamaged(t *testing.T) {
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{}}
@@ -179,7 +179,7 @@ func TestWhatIsSetForALaneIsDamaged(t *testing.T) {
 	}
 }
 
-// Nobody hears that a lane or a route may be called again: a process that waits asks by itself, long before it is looked at anyway.
+// The message that a lane or a route may be called again is lost. A process that waits asks by itself, long before the lane is looked at anyway.
 func TestWhoHearsOfNoResumeAsks(t *testing.T) {
 	t.Parallel()
 	c := testkit.Client(t)
@@ -221,7 +221,7 @@ func TestWhoHearsOfNoResumeAsks(t *testing.T) {
 	}
 }
 
-// How many calls of a lane may be under way is set live: fewer, more, or any number where the file has a cap; and what the file says holds again after that.
+// How many calls of a lane may be in flight is set live: fewer, more, or any number although the file has a cap. Afterwards what the file says holds again.
 func TestTheCapOfALaneIsSetLive(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)

@@ -40,7 +40,7 @@ func drawLosses(seed uint64) laneTrial {
 	return tr
 }
 
-// drawLanes draws a trial. Equal slots, jobs of several costs and lateness meet in every third: that is where two calls are taken for one another.
+// drawLanes draws a trial. In every third one, equal slots, jobs of several costs and lateness come together: there two calls could be mistaken for one another.
 func drawLanes(seed uint64) laneTrial {
 	r := rand.New(rand.NewPCG(seed, 3))
 	first := []int64{200, 500, 1000, 2000}[r.IntN(4)]
@@ -92,7 +92,7 @@ func drawLanes(seed uint64) laneTrial {
 	return tr
 }
 
-// use is permits taken: edge is the moment at which exact windows count them.
+// use is permits that were taken; edge is the moment at which exact windows count them.
 type use struct{ slot, edge, units int64 }
 
 // ends is the moment from which a window counts the use.
@@ -103,7 +103,7 @@ func (u use) ends(width int64) int64 {
 	return (u.slot + width - 1) / width * width
 }
 
-// roomIn returns the least moment, not before t, at which the units fit beside every use of less than ready ago. It tries one after the other.
+// roomIn returns the first moment, not before t, at which the units fit together with every use less than ready ago. It tries one moment after the other.
 func roomIn(uses []use, w window, units, t int64) int64 {
 	units = min(units, w.n)
 	fits := func(t int64) bool {
@@ -153,13 +153,13 @@ func (j laneJob) task() string { return fmt.Sprintf("%s~%d", j.id, j.generation)
 // flowKey is a flow without its line.
 func flowKey(f job.Flow) job.Flow { return job.Flow{Class: f.Class, Route: f.Route, Lane: f.Lane} }
 
-// flowModel is the four lines of a flow, as dequeue.lua has those of a gateway.
+// flowModel has the four lines of a flow, like those of a gateway in dequeue.lua.
 type flowModel struct {
 	lines  [4][]laneJob // due, pending, retries, replays
 	called bool         // the last one was called before
 }
 
-// next returns the line whose turn it is; -1 if there is none. Of calls sent ahead after a hold, jobs that were never called go first.
+// next returns the line whose turn it is, or -1. Among calls sent ahead after a hold, jobs that were never called go first.
 func (f *flowModel) next(ahead bool) int {
 	first := func(a, b int) int {
 		switch {
@@ -190,7 +190,7 @@ func (f *flowModel) take(ahead bool) laneJob {
 	return j
 }
 
-// fair tells of two lanes how far apart they came while both had jobs that could be called.
+// fair says how far apart the calls of two lanes came while both had jobs that could be called.
 type fair struct{ now, least, most float64 }
 
 func (f *fair) add(d float64) float64 {

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A pick may wake more lanes than one command takes: here 4,800 come back at once after a rest, and all but one of 300 want a route that is paused.
+// A pick may wake more lanes than one command takes. Here 4,800 come back at once after a rest, and all but one of 300 want a route that is paused.
 func TestThousandsOfLanesComeBackAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// scopesModel knows which calls are under way in each route and lane, and, as Redis has them, the holds of single ones. Scopes are r:ROUTE and l:LANE.
+// scopesModel knows which calls are in flight in each route and lane, and has the holds of single ones as Redis has them. Scopes are r:ROUTE and l:LANE.
 type scopesModel struct {
 	flying map[string]map[string]int64 // ends of leases, by task
 	holds  map[string]*holdModel
@@ -77,7 +77,7 @@ func (m *scopesModel) routeReady(w *lanesWorld, route string, t int64) int64 {
 	return m.ready(w, "r:"+route, t)
 }
 
-// read takes the holds of all scopes that were held, as they are in Redis.
+// read reads the holds of all scopes that were held from Redis.
 func (m *scopesModel) read(w *lanesWorld) {
 	for scope, h := range m.holds {
 		v, err := w.client.HMGet(context.Background(), w.keys.Hold()+":"+scope, "until", "need", "probe").Result()
@@ -93,7 +93,7 @@ func (m *scopesModel) read(w *lanesWorld) {
 	}
 }
 
-// bind holds a slot against caps and holds, and says whether its call is one that is sent ahead.
+// bind checks a slot against caps and holds, and reports whether its call is one that is sent ahead.
 func (m *scopesModel) bind(w *lanesWorld, s job.Slot) (ahead bool) {
 	for i, scope := range m.of(s.Flow) {
 		if t := m.ready(w, scope, s.At); t > s.At && !w.lost && !w.losing {
@@ -161,7 +161,7 @@ func (w *lanesWorld) end(p *Pacer, s job.Slot, j laneJob) {
 	}
 }
 
-// Caps and holds of single lanes and routes: each slot is the first moment that they allow, and nobody else waits for them.
+// Caps and holds of single lanes and routes: each slot is at the first moment that they allow, and they delay no other lane or route.
 func TestScopesAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -180,7 +180,7 @@ func TestScopesAgainstTheModel(t *testing.T) {
 	}
 }
 
-// The hold of one lane grows as that of a gateway does, and ends with the first success; nobody else is held.
+// The hold of one lane grows like that of a gateway, and ends with the first success. No other lane is held.
 func TestTheHoldOfALaneGrows(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
@@ -237,7 +237,7 @@ func TestTheHoldOfALaneGrows(t *testing.T) {
 	}
 }
 
-// What is known of a lane's hold outlives its record, whatever the record's own time to live is, and is gone some time later.
+// The hold of a lane is known for longer than it lasts, whatever the time to live of the lane's record is, and is forgotten some time later.
 func TestAHoldIsKnownAsLongAsItLasts(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)

@@ -27,7 +27,7 @@ func TestLanesAgainstTheModel(t *testing.T) {
 	}
 }
 
-// What Redis has lost breaks no limit: neither of the account, nor of a route or a lane.
+// When Redis loses writes, no limit is broken: neither of the account, nor of a route or a lane.
 func TestLanesKeepTheirLimitsWhenRedisLosesWrites(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
@@ -51,7 +51,7 @@ func (h heard) Process(ctx context.Context, cmd redis.Cmder) error {
 	return h.UniversalClient.Process(ctx, cmd)
 }
 
-// A gateway that has neither lanes nor routes with limits runs the scripts that it ran before, and names none of the keys of lanes.
+// A gateway without lanes and without limits of routes runs the same scripts as before, and names none of the keys of lanes.
 func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 1)
@@ -88,7 +88,7 @@ func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
 	}
 }
 
-// A limit that was raised, or is no more, counts soon: a route or a lane that had used up the old one for a long time is looked at again.
+// A limit that was raised or removed takes effect soon: a route or a lane that had used up the old one for a long time is looked at again.
 func TestALimitThatWasRaisedCountsSoon(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)
@@ -139,8 +139,8 @@ func TestALimitThatWasRaisedCountsSoon(t *testing.T) {
 	}
 }
 
-// While an operator moves a gateway's keys to another node, a job that is given back stays where it is: no script ends half-way, where it finds that a line
-// has gone already.
+// While an operator moves a gateway's keys to another node, a job that is given back stays where it is. No script ends halfway because a line
+// has moved already.
 func TestLanesWaitWhileTheirKeysMove(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t)

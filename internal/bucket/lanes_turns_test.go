@@ -9,14 +9,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// turnRun is a stretch in which a flow had jobs and room on its route at each binding: how many calls its lane has made of its class since the flow's last one, the flows that
-// had jobs meanwhile, those whose route has no room, and how often one of these came back: it may be called once before the others, as it has paid for less.
+// turnRun is a stretch in which a flow had jobs, and room on its route, at each binding. It has how many calls its lane has made of its class since the flow's last one, the flows that
+// had jobs meanwhile, the flows whose route has no room, and how often one of these came back. A flow that came back may be called once before the others, as it has paid for less.
 type turnRun struct {
 	calls, back int
 	flows, shut map[job.Flow]bool
 }
 
-// checkTurns says when a flow is not called although its lane has made as many calls of its class as it has flows with jobs.
+// checkTurns fails if a flow is not called although its lane has made as many calls of its class as it has flows with jobs.
 func (w *lanesWorld) checkTurns(by windowsNow, s job.Slot) {
 	served := flowKey(s.Flow)
 	with, shut := map[job.Flow]bool{}, map[job.Flow]bool{}
@@ -93,7 +93,7 @@ func TestRoutesOfALaneTakeTurns(t *testing.T) {
 	}
 }
 
-// routed is a gateway of which each lane has jobs without end, and how often each is called.
+// routed returns a gateway in which each lane always has jobs, and a function that runs it and counts the calls of each flow.
 func routed(t *testing.T, cfg PacerConfig, flows ...job.Flow) (*lanesWorld, func(d time.Duration) map[job.Flow]int) {
 	w := newLanesWorld(newWorld(t, testkit.Client(t), 1), laneTrial{cfg: cfg, processes: 1})
 	made := 0
@@ -117,7 +117,7 @@ func routed(t *testing.T, cfg PacerConfig, flows ...job.Flow) (*lanesWorld, func
 	}
 }
 
-// A gateway with routes and without lanes calls each of them, though all their jobs are of one lane.
+// A gateway with routes and without lanes calls each route, though all jobs are in one lane.
 func TestRoutesShareAnAccount(t *testing.T) {
 	t.Parallel()
 	of := func(limits ...int64) (cfg PacerConfig) {

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// lanesWorld drives a gateway with lanes in virtual time, beside a model of it that knows no short cuts.
+// lanesWorld drives a gateway with lanes in virtual time, beside a model of it without short cuts.
 type lanesWorld struct {
 	*world
 	laneTrial
@@ -149,7 +149,7 @@ func (w *lanesWorld) play() []string {
 	return w.wrong
 }
 
-// checkCounts holds what is said of how many tasks and lanes there are against the lines.
+// checkCounts checks the numbers of tasks and lanes that Redis keeps against the lines.
 func (w *lanesWorld) checkCounts() {
 	ctx, is, busy, prefix := context.Background(), map[string]int64{}, map[string]bool{}, strings.TrimSuffix(w.keys.Lanes(), "lanes")
 	for _, key := range w.allKeys() {
@@ -207,7 +207,7 @@ func (w *lanesWorld) newJob() laneJob {
 	return j
 }
 
-// arrive puts a new job into the queue: into its class's line, or, called before, into that of retries or replays.
+// arrive adds a new job to the queue: to its class's line or, if it was called before, to that of retries or replays.
 func (w *lanesWorld) arrive(j laneJob) {
 	line, door := 1, w.keys.Pending()
 	switch {
@@ -256,7 +256,7 @@ func (w *lanesWorld) flowOf(f job.Flow) *flowModel {
 	return w.queue[k]
 }
 
-// windowsNow are the windows as a process sees them now: permits take longer while it has not watched Redis's clock for long.
+// windowsNow are the windows as a process sees them now: permits take longer as long as it has not watched Redis's clock for long.
 type windowsNow struct {
 	account, lane []window
 	routes        map[string][]window
@@ -365,7 +365,7 @@ func (w *lanesWorld) pick(p *Pacer, end int64) {
 	w.at(w.now+next, func() { w.pick(p, end) })
 }
 
-// floors returns by when each class is to be served, as Redis has it.
+// floors returns by when each class must be served, as Redis has it.
 func (w *lanesWorld) floors() (by map[string]float64, G float64) {
 	h, err := w.client.HGetAll(context.Background(), w.keys.Lanes()).Result()
 	if err != nil {
@@ -382,7 +382,7 @@ func (w *lanesWorld) floors() (by map[string]float64, G float64) {
 	return by, G
 }
 
-// costOf is what a job takes: no more than the least limit that it comes under.
+// costOf is what a job takes: at most the lowest limit that applies to it.
 func (w *lanesWorld) costOf(j laneJob) int64 {
 	cost := j.cost
 	for _, all := range [][]window{w.plan.windows, w.laneWindows(j.flow.Lane), w.plan.routes[j.flow.Route]} {
@@ -448,7 +448,7 @@ func (w *lanesWorld) bound(p *Pacer, by windowsNow, s job.Slot, lead int64, firs
 	}
 }
 
-// call writes the job's call, late or not, and reports the moment where Redis counts another one.
+// call writes the job's call, late or not, and reports the moment if Redis counts another one.
 func (w *lanesWorld) call(p *Pacer, s job.Slot, j laneJob) {
 	pl := p.plan.Load()
 	wrote := s.At + w.extreme(pl.epsilon)
@@ -474,7 +474,7 @@ func (w *lanesWorld) find(uses []use, s job.Slot) int {
 	return slices.Index(uses, use{s.At, s.Counted, s.Cost})
 }
 
-// move has a use count at another moment. Windows in parts go by the slot: they allow for all lateness that there is here.
+// move makes a use count at another moment. Windows in parts go by the slot: they allow for all the lateness in these trials.
 func (w *lanesWorld) move(uses []use, s job.Slot, to int64) {
 	if i := w.find(uses, s); i >= 0 {
 		uses[i].edge = to
@@ -509,7 +509,7 @@ func (w *lanesWorld) drop(uses *[]use, s job.Slot) {
 	}
 }
 
-// loseWrites has Redis forget all of the gateway, or, as after a fail-over, what came in the last moments.
+// loseWrites makes Redis forget everything about the gateway or, as after a fail-over, what came in the last moments.
 func (w *lanesWorld) loseWrites(end int64) {
 	if w.now > end {
 		return
@@ -556,7 +556,7 @@ func (w *lanesWorld) forget() {
 	}
 }
 
-// checkClass holds the class of a job against the model's choice, and the floors.
+// checkClass checks the class of a job against the model's choice, and the floors.
 func (w *lanesWorld) checkClass(by windowsNow, s job.Slot, first bool, floors map[string]float64, G float64) {
 	able := map[string]bool{}
 	for f, lines := range w.queue {
@@ -600,7 +600,7 @@ func (w *lanesWorld) checkClass(by windowsNow, s job.Slot, first bool, floors ma
 	}
 }
 
-// checkShares holds any two lanes of a class on one route against the bound, as long as both have jobs that their limits allow.
+// checkShares checks any two lanes of a class on one route against the bound, as long as both have jobs that their limits allow.
 func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
 	if !w.alike || w.now < w.set.vague {
 		clear(w.pairs)

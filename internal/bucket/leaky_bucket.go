@@ -6,23 +6,24 @@ func init() {
 	makers[job.LeakyBucket] = func(limits []job.Limit, burst, _ int64) Algorithm { return LeakyBucket{limits, burst} }
 }
 
-// LeakyBucket is a leaky bucket as a meter (GCRA): one job every Window/N, and up to Burst of them early. Window/N is
-// rounded up to whole microseconds, so that it never allows more than the limit: in any stretch of time L it lets
-// through at most Burst + L × N / Window. Limits of many thousands a second lose some of their rate to the rounding.
+// LeakyBucket is a leaky bucket as a meter (GCRA): one job every Window/N, of which up to Burst may come early.
+// Window/N is rounded up to whole microseconds, so it never allows more than the limit: in any stretch of time L
+// it lets through at most Burst + L × N / Window. Limits of many thousands a second lose some of their rate to the
+// rounding.
 type LeakyBucket struct {
-	// Limits all hold; one that has no room refuses for all.
+	// Limits all hold; if one has no room, the job is refused.
 	Limits []job.Limit
-	// Burst is how many jobs a rested bucket takes at once; at least 1. 1 spaces them evenly.
+	// Burst is how many jobs a rested bucket takes at once, at least 1. With 1, jobs are spaced evenly.
 	Burst int64
 }
 
-// Lua returns the fragments that keep the limits, a token bucket's: one unit leaks out per µs.
+// Lua returns the fragments that keep the limits. They are those of the token bucket: one unit leaks out per µs.
 func (LeakyBucket) Lua() string { return levelCheck }
 
 // interval is how long one token takes to leak out, in µs.
 func interval(l job.Limit) int64 { return (l.Window.Microseconds() + l.N - 1) / l.N }
 
-// Args returns, for each limit, its one unit per µs, the µs of a token and those of the burst.
+// Args returns for each limit 1, the units that leak out per µs, then the µs of a token and those of the burst.
 func (b LeakyBucket) Args() []any {
 	var rows [][]int64
 	for _, l := range b.Limits {

@@ -21,7 +21,7 @@ type upheaval struct {
 	pause  time.Duration          // between two spells, at most
 }
 
-// live runs an upheaval: each spell some process works; now and then one dies or a new one comes; then Redis forgets. It returns all that was granted
+// live runs an upheaval. In each spell some process works; now and then one dies or a new one comes; then Redis forgets everything. It returns all that was granted
 // and used.
 func (w *world) live(u upheaval) (out ran) {
 	w.swaps = u.swap.mutant(w.t)
@@ -51,7 +51,7 @@ func (w *world) live(u upheaval) (out ran) {
 	return out
 }
 
-// object is what happens when the fresh process is the first to ask: the others are called, and object.
+// object has the fresh process ask first: the others are called, and object.
 func (w *world) object(fresh *Pacer, all []*Pacer) {
 	w.reserve(fresh, wish{want: 16, cost: 1})
 	for _, p := range all {
@@ -60,7 +60,7 @@ func (w *world) object(fresh *Pacer, all []*Pacer) {
 	}
 }
 
-// work takes what can be had for so long.
+// work takes all slots that are available for a time.
 func (w *world) work(tr trial, p *Pacer, d time.Duration, out *ran) {
 	for end := w.now + d.Microseconds(); w.now < end; {
 		cost := int64(1)
@@ -76,7 +76,7 @@ func (w *world) work(tr trial, p *Pacer, d time.Duration, out *ran) {
 	}
 }
 
-// listen has two processes listen, as far as Redis knows, which must be the world's own.
+// listen makes Redis see two processes that listen. The Redis must be the world's own.
 func (w *world) listen() {
 	for range 2 {
 		sub := w.client.Subscribe(context.Background(), HoldChannel)
@@ -99,7 +99,7 @@ var upheavals = map[string]upheaval{
 		cost: func(r *rand.Rand) int64 { return 1 + r.Int64N(5) }},
 }
 
-// However often Redis forgets everything, no window holds more than its limit, as long as somebody lives who knew.
+// However often Redis forgets everything, no window holds more than its limit, as long as a process lives that knew of the slots.
 func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
 	t.Parallel()
 	for name, u := range upheavals {
@@ -122,7 +122,7 @@ func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
 	}
 }
 
-// Without what is done about losses, the check above finds windows above the limit.
+// Without the handling of losses, the check above finds windows above the limit.
 func TestMutantsOfTheChargeBreakTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, pairs := range map[string][]string{
@@ -146,7 +146,7 @@ func TestMutantsOfTheChargeBreakTheLimit(t *testing.T) {
 	}
 }
 
-// spread takes n slots over that time, while others ask now and then.
+// spread takes n slots over a time, while others ask now and then.
 func (w *world) spread(p *Pacer, n int, over time.Duration, others ...*Pacer) {
 	for i := range n {
 		w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
@@ -157,7 +157,7 @@ func (w *world) spread(p *Pacer, n int, over time.Duration, others ...*Pacer) {
 	}
 }
 
-// Nobody lives who knew: then as much is charged as can have been granted.
+// No process lives that knew of the slots. Then as much is charged as can have been granted.
 func TestNobodyKnew(t *testing.T) {
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
@@ -183,7 +183,7 @@ func sum(list []string) (units int64) {
 	return units
 }
 
-// Redis was emptied, and one who never heard of a slot has gone on: whoever heard of one notices, and both lives count.
+// Redis was emptied, and a process went on that had never heard of a slot. A process that had heard of one notices, and both lives count.
 func TestAnOlderLifeIsNoticed(t *testing.T) {
 	w, ctx := scenario(t)
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
@@ -207,7 +207,7 @@ func TestAnOlderLifeIsNoticed(t *testing.T) {
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
-// Limits that were lower when all was lost are charged with what the higher ones allow, too: these may come back.
+// Everything is lost while a lower limit is in force. What the higher limit allows is charged, because the higher limit may come back.
 func TestALossUnderLowerLimitsIsChargedForHigherOnes(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -235,7 +235,7 @@ func TestALossUnderLowerLimitsIsChargedForHigherOnes(t *testing.T) {
 	w.charges(p, Charge{Limit: thousand, Units: 1000})
 }
 
-// A process whose limits are newer than those of a life that begins from nothing objects to it all the same.
+// A process whose limits are newer than those of a life that begins from nothing objects to that life, too.
 func TestALifeOfOtherLimitsIsObjectedTo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
@@ -253,7 +253,7 @@ func TestALifeOfOtherLimitsIsObjectedTo(t *testing.T) {
 	w.charges(a, Charge{Limit: cfg.Limits[1], Units: 1000})
 }
 
-// Redis was emptied while a limit was out of force: nobody knows what was called, and the limit is charged in full when it comes back.
+// Redis was emptied while a limit was out of force. It is unknown what was called, so the limit is charged in full when it comes back.
 func TestALimitOutOfForceIsChargedWhenAllIsLost(t *testing.T) {
 	for name, c := range map[string]job.Limit{"exact": {N: 300, Window: 10 * time.Minute}, "in parts": {N: exactN + 1, Window: 10 * time.Minute}} {
 		t.Run(name, func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestALimitOutOfForceIsChargedWhenAllIsLost(t *testing.T) {
 	}
 }
 
-// While an older life may be known to others who listen, a new one waits for them.
+// If other processes that listen may know of an older life, a new one waits for their objections.
 func TestANewLifeWaitsForObjections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
@@ -329,7 +329,7 @@ func TestANewLifeWaitsForObjections(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
-// A day's limit is not forgotten because nobody asked for hours.
+// A day's limit is not forgotten after hours without a question.
 func TestALossAfterHoursIsNoticed(t *testing.T) {
 	w, _ := scenario(t)
 	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}})
@@ -340,7 +340,7 @@ func TestALossAfterHoursIsNoticed(t *testing.T) {
 	w.charges(p, Charge{Limit: job.Limit{N: 1000, Window: day}, Units: 1000})
 }
 
-// Who heard of a state before anything was granted knows that there was one.
+// A process that heard of a state before anything was granted knows that there was one.
 func TestAStateWithoutSlotsIsMissedToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Each part of the proof is needed: left out, the check of TestLimitsHoldInEveryWindow finds windows above the limit.
+// Each part of the proof is needed: without it, the check of TestLimitsHoldInEveryWindow finds windows above the limit.
 func TestMutantsBreakTheLimit(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -65,13 +65,13 @@ var (
 	releaseText = []string{redisdb.NowLua, poolLua, releaseLua}
 )
 
-// swap is a mutated script: the fragments that it is made of, and what stands in it instead of what, in turn.
+// swap is a mutated script: the fragments that it is made of, and pairs of a text and its replacement.
 type swap struct {
 	fragments []string
 	pairs     []string
 }
 
-// mutant returns the mutated text by the hash of the script that it stands for.
+// mutant returns the mutated text by the hash of the script that it replaces.
 func (s swap) mutant(t testing.TB) map[string]string {
 	if s.fragments == nil {
 		return nil
@@ -87,7 +87,7 @@ func (s swap) mutant(t testing.TB) map[string]string {
 	return map[string]string{hex.EncodeToString(hash[:]): text}
 }
 
-// trustAnswers has the process believe that Redis's clock shows, when its answer is here, what the answer says.
+// trustAnswers makes the process believe that Redis's clock shows, when an answer arrives, what the answer says.
 func trustAnswers(p *Pacer) {
 	p.bounds.hi, p.bounds.near.hi = p.bounds.lo, p.bounds.near.lo
 }
@@ -123,7 +123,7 @@ func (s shortWindow) Lua() string {
 	return strings.Replace(s.SlidingWindow.Lua(), "local part = (math.floor(b.now / b.p[i]) + 1) * b.p[i]", "local part = math.floor(b.now / b.p[i]) * b.p[i]", 1)
 }
 
-// A window in parts needs one part more than it has: else the oldest calls of the oldest part are forgotten too early.
+// A window in parts needs one more part than it is divided into: else the oldest calls of the oldest part are forgotten too early.
 func TestAPartLessBreaksTheSlidingWindow(t *testing.T) {
 	t.Parallel()
 	client := testkit.Client(t)

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// played is a list of operations under way: three processes at one gateway, in virtual time.
+// played is a list of operations in progress: three processes at one gateway, in virtual time.
 type played struct {
 	*world
 	cfg       PacerConfig
@@ -81,7 +81,7 @@ func begin(t *testing.T, client redis.UniversalClient, b byte) *played {
 	return p
 }
 
-// process returns one more pacer. It has watched Redis's clock for longer than any window: the model knows nothing of what one that has not allows for.
+// process returns one more pacer. It has watched Redis's clock for longer than any window, because the model does not know what a newer process allows for.
 func (p *played) process() *Pacer {
 	const ago = 100 * 24 * 3600 * 1_000_000
 	one := p.pacer(p.cfg)
@@ -164,7 +164,7 @@ func (p *played) releaseOne(i int) {
 	}
 }
 
-// writeLate writes a call some time after its slot, unless that is too late by now, and reports it, whether Redis counts it earlier or later.
+// writeLate writes a call some time after its slot, unless that is too late already, and reports it, whether Redis counts it earlier or later.
 func (p *played) writeLate(i int, share int64) {
 	at, ok := p.call(i)
 	if !ok {
@@ -183,8 +183,8 @@ func (p *played) writeLate(i int, share int64) {
 	}
 }
 
-// loseWhileSomebodyKnows has Redis forget, and all say what they know at once, as they do when they are called. What nobody has
-// heard of is forgotten here too.
+// loseWhileSomebodyKnows makes Redis forget. Then all processes report at once what they know, as they do when they are called. Slots that no process has
+// heard of are forgotten here, too.
 func (p *played) loseWhileSomebodyKnows(forget func()) {
 	p.model = nil
 	forget()
@@ -196,7 +196,7 @@ func (p *played) loseWhileSomebodyKnows(forget func()) {
 	}
 }
 
-// judge counts, for each call, those that can arrive within a window before it or with it: it comes without delay, they with as much
+// judge counts, for each call, those that can arrive within a window before it or together with it, if the call comes without delay and they come with as much
 // as the jitter allows.
 func (p *played) judge() {
 	for _, l := range p.cfg.Limits {

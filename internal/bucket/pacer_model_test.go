@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// pacerModel is the pacer in plain Go: what reserve.lua, release.lua and late.lua do, without their short cuts. It knows no loss.
+// pacerModel is the pacer in plain Go: what reserve.lua, release.lua and late.lua do, without their short cuts. It handles no loss.
 type pacerModel struct {
 	plan      *plan
 	last, tat int64
@@ -95,7 +95,7 @@ func (p *pool) take(taken int, slot, cost, allowed int64) {
 	p.pairs = append(p.pairs, pair{edge, cost, true})
 }
 
-// insert puts a pair behind those that count no later.
+// insert adds a pair behind those that count no later.
 func (p *pool) insert(q pair) {
 	to := 0
 	for to < len(p.pairs) && p.pairs[to].edge <= q.edge {

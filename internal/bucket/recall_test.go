@@ -50,7 +50,7 @@ func (r *recalls) weighs(lane string, weight int64) {
 	}
 }
 
-// looks has a process look, and checks for how many lanes and routes it has told Redis again what was set.
+// looks makes a process look, and checks for how many lanes and routes it has told Redis again what was set.
 func (r *recalls) looks(s *SetLive, told int) {
 	r.t.Helper()
 	if got, err := r.p.Recall(r.t.Context(), s); err != nil || got != told {
@@ -81,7 +81,7 @@ func (r *recalls) loses(keys ...string) {
 	}
 }
 
-// What was set live for lanes and routes comes back where Redis has lost it, and what an operator takes back stays so.
+// What was set live for lanes and routes is restored after Redis has lost it. What an operator takes back stays so.
 func TestWhatWasSetLiveForLanesIsToldAgain(t *testing.T) {
 	t.Parallel()
 	r := newRecalls(t)
@@ -140,7 +140,7 @@ func TestWhatWasSetLiveForLanesIsToldAgain(t *testing.T) {
 	r.wants("as many acts since the loss as before it", "pp-")
 }
 
-// An older snapshot of Redis has what was set before; what was set after it is told again.
+// An older snapshot of Redis has what was set before it. What was set after it is told again.
 func TestWhatWasSetLiveAfterASnapshotIsToldAgain(t *testing.T) {
 	t.Parallel()
 	r := newRecalls(t)
@@ -165,7 +165,7 @@ func TestWhatWasSetLiveAfterASnapshotIsToldAgain(t *testing.T) {
 	}
 }
 
-// An older snapshot of Redis has what an operator has taken back since: that is taken back again, and what somebody sets after the loss is not.
+// An older snapshot of Redis has what an operator has taken back since. It is taken back again, but what is set after the loss is not.
 func TestWhatWasTakenBackAfterASnapshotStaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRecalls(t)
@@ -203,7 +203,7 @@ func TestWhatWasTakenBackAfterASnapshotStaysSo(t *testing.T) {
 	r.wants("an act before anybody noticed", "-pp")
 }
 
-// Thousands are told again in parts; if somebody sets something meanwhile, the rest comes the next time.
+// Thousands are told again in parts. If something is set meanwhile, the rest comes the next time.
 func TestManyAreToldAgainInParts(t *testing.T) {
 	t.Parallel()
 	r := newRecalls(t)
@@ -226,7 +226,7 @@ func TestManyAreToldAgainInParts(t *testing.T) {
 	}
 }
 
-// What was set by a version of the program that counted no acts is kept too, and no act counted since is taken for a loss.
+// What was set by a version of the program that did not count acts is kept, too. An act that is counted since is not mistaken for a loss.
 func TestWhatWasSetBeforeActsWereCounted(t *testing.T) {
 	t.Parallel()
 	r := newRecalls(t)

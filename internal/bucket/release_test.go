@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Permits that go back are found wherever they stand among thousands, also those of one moment, and those that an announcement has put elsewhere; all others stay, in order.
+// Permits that are given back are found among thousands, even if several are of one moment, or an announcement has moved them. All others stay, in order.
 func TestPermitsThatGoBackAreFoundAmongThousands(t *testing.T) {
 	t.Parallel()
 	client, keys := testkit.Client(t), redisdb.NewKeys(testkit.Gateway(t))

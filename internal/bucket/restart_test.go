@@ -27,7 +27,7 @@ func (w *world) save() {
 	}
 }
 
-// Redis comes back with an older snapshot, and whoever asks first has never heard of the slots that it lost.
+// Redis comes back with an older snapshot. The first process that asks has never heard of the slots that are lost.
 func TestLossIsNoticedWhoeverAsksFirst(t *testing.T) {
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
@@ -67,7 +67,7 @@ func TestLossIsNoticedWhoeverAsksFirst(t *testing.T) {
 	}
 }
 
-// Redis was emptied, and nobody noticed; then it loses the last moments of what it had since. Whoever notices both charges both.
+// Redis was emptied, and no process noticed. Then it loses the last moments of what it had since. A process that notices both losses charges both.
 func TestTwoLossesThatAreNoticedTogether(t *testing.T) {
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
@@ -92,7 +92,7 @@ func TestTwoLossesThatAreNoticedTogether(t *testing.T) {
 	}
 }
 
-// A long window isn't charged for the time in which Redis is known to have granted nothing.
+// A long window is not charged for the time in which Redis is known to have granted nothing.
 func TestARestartAfterAnIdleNightLeavesTheDaysBudget(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -113,7 +113,7 @@ func TestARestartAfterAnIdleNightLeavesTheDaysBudget(t *testing.T) {
 	}
 }
 
-// A Redis that doesn't tell its run id, as the embedded one, is not suspected.
+// A Redis that does not tell its run id, like the embedded one, is not suspected of a loss.
 func TestARedisWithoutARunID(t *testing.T) {
 	t.Parallel()
 	db, err := redisdb.Open(t.Context(), redisdb.Embedded, redisdb.Options{})
@@ -129,7 +129,7 @@ func TestARedisWithoutARunID(t *testing.T) {
 	}
 }
 
-// A Redis that has not changed is not suspected, nor is a state from before the run id was kept.
+// A Redis that has not changed is not suspected, and neither is a state from before the run id was kept.
 func TestNoLossIsSuspectedWithoutAReason(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())

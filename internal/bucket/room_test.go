@@ -8,7 +8,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What Room says of a day's limit is when the first of its permits is ready again, and nobody is told so before.
+// For a day's limit, Room returns when the first of its permits is ready again, and no earlier moment.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	c, gateway := testkit.Client(t), testkit.Gateway(t)
@@ -56,7 +56,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Where Redis's clock was seen to go too fast, permits take longer, and whoever asks is told so.
+// If Redis's clock was seen to go too fast, permits take longer, and Room says so.
 func TestRoomAfterASlew(t *testing.T) {
 	t.Parallel()
 	limits := []job.Limit{{N: 4, Window: time.Second}, {N: 24, Window: 30 * time.Second}}

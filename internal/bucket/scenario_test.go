@@ -43,7 +43,7 @@ func TestNoJobNoSlot(t *testing.T) {
 	w.expect(w.reserve(other, wish{want: 16, lead: 1000}), "ahead", 0) // those three jobs have their slots
 }
 
-// Several processes reserve more slots ahead of their jobs than are read at a time: the jobs behind them get slots of their own cost, and no
+// Several processes reserve more slots ahead of their jobs than are read at a time. The jobs behind them get slots of their own cost, and no
 // job gets two slots.
 func TestManySlotsAreOutAhead(t *testing.T) {
 	w, ctx := scenario(t)
@@ -66,7 +66,7 @@ func TestManySlotsAreOutAhead(t *testing.T) {
 	w.expect(w.reserve(w.pacer(cfg), wish{want: 64, lead: 1000}), "ahead", 0)
 }
 
-// The slots that a process has reserved are lost with it, so they are a small part of the smallest limit.
+// The slots that a process has reserved are lost when it dies, so they are a small part of the lowest limit.
 func TestABatchIsASmallPartOfEachLimit(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -87,7 +87,7 @@ func TestABatchIsASmallPartOfEachLimit(t *testing.T) {
 	}
 }
 
-// Who has older limits than the pacer has seen is told so, knows since when, and it shows to others once it has lasted.
+// A process with older limits than the pacer has seen is told so, and knows since when. After a while, that shows to others.
 func TestOlderLimitsAreRefusedAndThatShows(t *testing.T) {
 	w, ctx := scenario(t)
 	behind, newer := w.pacer(hundred()), hundred()
@@ -143,7 +143,7 @@ func TestBurstStartsTogether(t *testing.T) {
 	}
 }
 
-// hold lets a call be told to wait, and returns until when the gateway is held.
+// hold makes a call be told to wait, and returns until when the gateway is held.
 func hold(ctx context.Context, p *Pacer, length time.Duration, s job.Slot) (time.Time, error) {
 	out, err := p.Failed(ctx, job.Circuit{}, job.Failure{Kind: job.Wait, For: length, Job: "told", Written: true, Slot: s.At, Why: "HTTP 429"})
 	return out.At.Add(out.Held), err
@@ -218,7 +218,7 @@ func TestProbeIsGivenUp(t *testing.T) {
 	probe()
 }
 
-// A call that was sent ahead may take longer than the next one waits: its success counts all the same.
+// A call that was sent ahead may take longer than the next one waits. Its success counts all the same.
 func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
@@ -234,7 +234,7 @@ func TestASlowProbesSuccessFreesTheRest(t *testing.T) {
 	w.expect(w.reserve(p, wish{want: 8, cost: 1}), stateOK, 8)
 }
 
-// A slot for the next one is asked for in time: its lead is not added to the five seconds.
+// The slot of the next call sent ahead is asked for in time: its lead is not added to the five seconds.
 func TestTheNextProbesSlotIsFiveSecondsAfterTheLast(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
@@ -507,7 +507,7 @@ func TestClockStepsBack(t *testing.T) {
 	w.expect(w.reserve(fresh, wish{want: 1, cost: 1}), stateOK, 1)
 }
 
-// Two processes have other files and ask in turn: however often the lists are made anew, calls before count as late as they can have been, and no later.
+// Two processes have different files and ask in turn. However often the lists are rebuilt, earlier calls count as late as they can have been, and no later.
 func TestListsMadeAnewAgainAndAgainGetNoLater(t *testing.T) {
 	w, ctx := scenario(t)
 	before, after := w.pacer(PacerConfig{Limits: []job.Limit{{N: 10, Window: time.Second}}}), w.pacer(PacerConfig{Limits: []job.Limit{{N: 6, Window: 2 * time.Second}}})

@@ -23,7 +23,7 @@ func newDisk(t *testing.T, persist ...string) *disk {
 	return &disk{newWorld(t, server.Client(), 3), server}
 }
 
-// back begins Redis again after that time.
+// back starts Redis again after a time.
 func (d *disk) back(after time.Duration, survivors ...*Pacer) {
 	d.t.Helper()
 	d.server.Restart()
@@ -35,7 +35,7 @@ func (d *disk) back(after time.Duration, survivors ...*Pacer) {
 	d.pass(after)
 }
 
-// forgets has Redis lose all that happens in f, as the last moments before a power cut.
+// forgets makes Redis lose everything that happens in f, like the last moments before a power cut.
 func (d *disk) forgets(f func()) {
 	d.t.Helper()
 	from, kept := filepath.Join(d.server.Dir(), "appendonlydir"), filepath.Join(d.t.TempDir(), "kept")
@@ -54,7 +54,7 @@ func (d *disk) forgets(f func()) {
 
 var tenMinutes = PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 600, Window: 10 * time.Minute}}, Burst: 20, Jitter: 5 * time.Millisecond}
 
-// The time in which Redis was down, in order or not, is charged to no window: an append-only file lacks the last seconds before that, at most.
+// The time in which Redis was down, in order or not, is charged to no window: an append-only file lacks at most the last seconds before that.
 func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*testkit.RedisServer){"shut down": (*testkit.RedisServer).Stop, "killed": (*testkit.RedisServer).Kill} {
@@ -86,7 +86,7 @@ func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
 	}
 }
 
-// What the last seconds before a power cut can have used is charged, whoever asks first, and however long Redis is away.
+// What the last seconds before a power cut can have used is charged, whichever process asks first, and however long Redis is away.
 func TestWhatAPowerCutLosesIsCharged(t *testing.T) {
 	t.Parallel()
 	for name, knows := range map[string]int{"nobody knew": 0, "who knew of some lives": 1, "who knew of all lives": 2} {
@@ -119,8 +119,8 @@ func TestWhatAPowerCutLosesIsCharged(t *testing.T) {
 	}
 }
 
-// An old file put back is more than a power cut: a process that knows of more says so, or else the operator's word, and then all that the time
-// since can have used is charged.
+// Restoring an old file loses more than a power cut. A process that knows of more slots says so, or else an operator. Then everything that the time
+// since the file can have used is charged.
 func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"who knew of all lives", "who knew of some lives", "a stranger asks first", "an operator says so"} {
@@ -180,7 +180,7 @@ func TestAFailOverIsNoPowerCut(t *testing.T) {
 	}
 }
 
-// A loss that takes reports of lateness with it, and with them perhaps no slot at all, gives no permit back too early.
+// A loss of reports of lateness, perhaps without the loss of a slot, makes no permit ready too early.
 func TestALostReportOfLatenessBreaksNoLimit(t *testing.T) {
 	t.Parallel()
 	two := PacerConfig{Limits: []job.Limit{{N: 5, Window: time.Second}, {N: 10, Window: 3 * time.Second}}, Burst: 5}
@@ -233,7 +233,7 @@ func TestALostReportOfLatenessBreaksNoLimit(t *testing.T) {
 	}
 }
 
-// exactly takes n slots as they come, until the last one's moment.
+// exactly takes n slots as they come, until the moment of the last one.
 func (w *world) exactly(p *Pacer, n int) (slots []int64) {
 	for len(slots) < n {
 		g := w.reserve(p, wish{want: min(int64(n-len(slots)), 16), cost: 1})

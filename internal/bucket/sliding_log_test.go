@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A log of many chunks, with refunds and gaps that cut across them, is still its model.
+// A log of many chunks, with refunds and gaps across their borders, agrees with its model.
 func TestLongLogIsItsModel(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()

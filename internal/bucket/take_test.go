@@ -20,7 +20,7 @@ func (l *waiters) waiting() int {
 	return len(l.all)
 }
 
-// A job that is ready does not wait for the end of what keeps calls back, and does not go ahead after a hold: it goes back to its queue.
+// A job that is ready does not wait for the end of a hold, a pause or other calls, and does not go ahead after a hold: it goes back to its queue.
 func TestRetakeWaitsForItsTimeAlone(t *testing.T) {
 	t.Parallel()
 	for name, keep := range map[string]func(context.Context, *Pacer) error{
@@ -55,7 +55,7 @@ func TestRetakeWaitsForItsTimeAlone(t *testing.T) {
 	}
 }
 
-// Jobs that wait for slots are served in order, many in one answer, and what nobody waits for any more goes back.
+// Jobs that wait for slots are served in order, many in one answer. Slots that no job waits for any more are given back.
 func TestThoseThatTakeASlotShareAnswers(t *testing.T) {
 	t.Parallel()
 	c := testkit.Client(t)
@@ -109,7 +109,7 @@ func TestThoseThatTakeASlotShareAnswers(t *testing.T) {
 	}
 }
 
-// While a job that is ready waits for a slot, none is reserved for one that is yet to be pulled: at the limit it would be the ready one's.
+// While a job that is ready waits for a slot, none is reserved for one that must still be pulled: at the limit it would take the slot of the ready job.
 func TestJobsThatAreReadyGoBeforeThoseInTheQueue(t *testing.T) {
 	t.Parallel()
 	c := testkit.Client(t)
@@ -152,7 +152,7 @@ func (c closing) Now() time.Time {
 	return c.Clock.Now()
 }
 
-// A pacer that closes just before a slot is asked for keeps nobody waiting.
+// If a pacer closes just before a slot is asked for, the caller does not wait.
 func TestTakeEndsWhenThePacerCloses(t *testing.T) {
 	t.Parallel()
 	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
@@ -164,7 +164,7 @@ func TestTakeEndsWhenThePacerCloses(t *testing.T) {
 	}
 }
 
-// The one that asks for others too hears at once that calls are held, and leaves the wake-up to those who wait for it.
+// The caller that asks for others too hears at once that calls are held, and leaves the wake-up to those who wait for it.
 func TestWhoAsksIsToldAtOnceThatCallsAreHeld(t *testing.T) {
 	t.Parallel()
 	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})
@@ -182,7 +182,7 @@ func TestWhoAsksIsToldAtOnceThatCallsAreHeld(t *testing.T) {
 	}
 }
 
-// How far back a slot lies goes on counting while the machine is suspended, and is not known when Redis's clock has been set.
+// How far back a slot lies continues to grow while the machine is suspended. It is unknown after Redis's clock has been set.
 func TestHowFarBackASlotLies(t *testing.T) {
 	t.Parallel()
 	p := newTestPacer(t, testkit.Client(t), PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(100, time.Second)}})

@@ -10,23 +10,24 @@ import (
 //go:embed level.lua
 var levelLua string
 
-// levelCheck is what the ledger composes with its scripts: one text, however many gateways there are.
+// levelCheck is the fragment that the ledger composes with its scripts: one text for all gateways.
 var levelCheck = algorithmLua + levelLua
 
 func init() {
 	makers[job.TokenBucket] = func(limits []job.Limit, burst, _ int64) Algorithm { return TokenBucket{limits, burst} }
 }
 
-// TokenBucket is what admission allows: Burst tokens at once, refilled at the rate of each limit. In any stretch of
-// time L it lets through at most Burst + L × N / Window, for every limit.
+// TokenBucket allows Burst tokens at once, and refills them at the rate of each limit. In any stretch of time L it
+// lets through at most Burst + L × N / Window, for every limit.
 type TokenBucket struct {
-	// Limits all hold; one that has no room refuses for all.
+	// Limits all hold; if one has no room, the job is refused.
 	Limits []job.Limit
 	// Burst is how many tokens a full bucket holds; at least 1.
 	Burst int64
 }
 
-// units is a limit in whole numbers: r units leak out per µs, a token is c units, and cap units are Burst tokens; fewer than job.MaxUnits.
+// units is a limit in whole numbers: r units leak out per µs, a token is c units, and cap units, fewer than
+// job.MaxUnits, are Burst tokens.
 type units struct{ r, c, cap int64 }
 
 func (t TokenBucket) units() []units {
@@ -44,7 +45,7 @@ func (t TokenBucket) Check() error { return checkBucket(job.TokenBucket, t.Limit
 // MaxCost is the largest cost for which there can ever be room.
 func (t TokenBucket) MaxCost() int64 { return t.Burst }
 
-// Args returns what bucket_load reads, r, c and cap of each limit. The bucket must have passed Check.
+// Args returns what bucket_load reads: r, c and cap of each limit. The bucket must have passed Check.
 func (t TokenBucket) Args() []any {
 	var rows [][]int64
 	for _, u := range t.units() {
@@ -53,8 +54,8 @@ func (t TokenBucket) Args() []any {
 	return args(job.TokenBucket, rows)
 }
 
-// below returns a fraction r/c with c <= maxC that is not above n/w, and below it by no more than 2 parts in maxC. r is 0 when even
-// 1/maxC is above. Exact whenever the reduced n/w fits.
+// below returns a fraction r/c with c <= maxC that is at most n/w, and below it by at most 2 parts in maxC. r is 0
+// if even 1/maxC is above n/w. The fraction is exact if the reduced n/w fits.
 func below(n, w, maxC int64) (r, c int64) {
 	exact := big.NewRat(n, w)
 	if exact.Denom().Int64() <= maxC {

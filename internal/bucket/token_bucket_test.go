@@ -12,7 +12,7 @@ import (
 	"spillway/internal/job"
 )
 
-// The fraction kept is the limit's own, or one just below it: never faster, and slower by no more than a millionth.
+// The stored fraction is the limit's own, or just below it: never faster, and slower by at most a millionth.
 func TestUnitsAreNeverFaster(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

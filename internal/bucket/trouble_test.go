@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// meets lets a call of a job meet trouble that took 20 ms.
+// meets makes a call of a job meet trouble that took 20 ms.
 func (f *failing) meets(kind job.Trouble, id string, outages, spent int) job.Fallout {
 	f.t.Helper()
 	return f.says(f.p, job.Failure{Kind: kind, Job: id, Outages: outages, Spent: spent, Written: true, Took: 20 * time.Millisecond, Why: "HTTP 403"})
@@ -24,7 +24,7 @@ func (f *failing) heals(held time.Duration, first bool) {
 	}
 }
 
-// A job whose own call caused a hold steps aside; when it meets trouble again after others went through, twice, the trouble is its own.
+// A job whose own call caused a hold steps aside. If it meets trouble again after others succeeded, twice, the trouble is its own.
 func TestTroubleThatComesAgainIsTheJobsOwn(t *testing.T) {
 	for _, kind := range []job.Trouble{job.Deny, job.Wait} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestTroubleThatComesAgainIsTheJobsOwn(t *testing.T) {
 	}
 }
 
-// While the gateway is held, the trouble of any job is the gateway's; only failures of a job that met two outages count, so that it ends.
+// While the gateway is held, the trouble of any job is the gateway's. Only failures of a job that met two outages count, so that it comes to an end.
 func TestWhatIsForgivenWhileTheGatewayIsHeld(t *testing.T) {
 	for _, tc := range []struct {
 		kind    job.Trouble
@@ -73,7 +73,7 @@ func TestWhatIsForgivenWhileTheGatewayIsHeld(t *testing.T) {
 	}
 }
 
-// A job that has failed before opens nothing, however often it fails and however many they are; it is no part of the share either.
+// A job that has failed before opens nothing, however often it fails and however many such jobs there are. It is not part of the share either.
 func TestJobsThatFailedBeforeOpenNothing(t *testing.T) {
 	f := failures(t)
 	for i := range 200 {
@@ -94,7 +94,7 @@ func TestJobsThatFailedBeforeOpenNothing(t *testing.T) {
 	}
 }
 
-// Where a job that was never called succeeds as soon as it is sent ahead, it takes four times as many in a row the next time, and again.
+// If a job that was never called succeeds as soon as it is sent ahead, the next opening takes four times as many failures in a row, and so does the one after that.
 func TestACircuitThatOpenedInVainIsHarderToOpen(t *testing.T) {
 	f := failures(t)
 	for _, needed := range []int{5, 20, 80, 320, 320} {
@@ -113,7 +113,7 @@ func TestACircuitThatOpenedInVainIsHarderToOpen(t *testing.T) {
 	}
 }
 
-// An outage that several calls sent ahead met is no vain one, nor is one that ends with a job which had failed, nor one of refused connections.
+// The circuit did not open in vain if several calls sent ahead failed, or if the outage ends with a job that had failed, or if connections were refused.
 func TestAnOutageDoesNotMakeTheCircuitHarderToOpen(t *testing.T) {
 	refused := func(f *failing) (last job.Fallout) {
 		for i := range 5 {
@@ -144,7 +144,7 @@ func TestAnOutageDoesNotMakeTheCircuitHarderToOpen(t *testing.T) {
 	}
 }
 
-// However hard it became to open, refused connections open it at once: they say nothing of jobs.
+// However hard it became to open, refused connections open the circuit at once: they say nothing about jobs.
 func TestRefusedConnectionsOpenTheCircuitAtAnyTime(t *testing.T) {
 	f := failures(t)
 	f.heals(f.row(5).Held, true)
@@ -157,7 +157,7 @@ func TestRefusedConnectionsOpenTheCircuitAtAnyTime(t *testing.T) {
 	}
 }
 
-// Where jobs are known to be bad, several are sent ahead one after the other: the first good one lets all others follow.
+// If jobs are known to be bad, several are sent ahead one after the other. The first good one lets all others follow.
 func TestSeveralAreSentAheadWhereJobsAreBad(t *testing.T) {
 	f := failures(t)
 	f.meets(job.Fail, "bad", 0, 1)
@@ -183,7 +183,7 @@ func TestSeveralAreSentAheadWhereJobsAreBad(t *testing.T) {
 	f.expect(f.reserve(f.p, wish{want: 8, cost: 1}), stateOK, 8)
 }
 
-// A 500 may be about this one request: a few others go ahead at once, also where no job is known to be bad. Any other failure is the gateway's.
+// A 500 may be about this one request. So a few others go ahead at once, even if no job is known to be bad. Any other failure is the gateway's.
 func TestSomeAreSentAheadAfterA500(t *testing.T) {
 	for why, want := range map[string]int{"HTTP 500": 4, "HTTP 503": 1, "no answer": 1} {
 		t.Run(why, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestSomeAreSentAheadAfterA500(t *testing.T) {
 	}
 }
 
-// A job that was forgiven an outage counts no more while others wait that were never called; alone, it does.
+// A job that was forgiven an outage does not count while others wait that were never called. Alone, it does.
 func TestJobsThatMetAnOutageCountOnlyAmongThemselves(t *testing.T) {
 	for _, others := range []int{0, 1} {
 		t.Run(fmt.Sprint(others), func(t *testing.T) {
@@ -218,7 +218,7 @@ func TestJobsThatMetAnOutageCountOnlyAmongThemselves(t *testing.T) {
 	}
 }
 
-// One refused connection is enough for a round: it says nothing of its job.
+// One refused connection is enough for a round: it says nothing about its job.
 func TestOneIsSentAheadWhereNobodyAnswers(t *testing.T) {
 	f := failures(t)
 	f.meets(job.Fail, "bad", 0, 1)
@@ -228,7 +228,7 @@ func TestOneIsSentAheadWhereNobodyAnswers(t *testing.T) {
 	}
 }
 
-// A gateway that does not let a job in is asked again within the circuit's longest back-off, however long that lasts.
+// A gateway that does not let a job in is called again within the circuit's longest back-off, however long that lasts.
 func TestAGatewayThatLetsNobodyInIsAskedAgain(t *testing.T) {
 	f := failures(t)
 	out := f.meets(job.Deny, "first", 0, 0)
@@ -241,7 +241,7 @@ func TestAGatewayThatLetsNobodyInIsAskedAgain(t *testing.T) {
 	}
 }
 
-// When single jobs were not let in and others were, one more holds nobody; several in a row do.
+// If single jobs were not let in and others were, one more such job causes no hold. Several in a row do.
 func TestJobsThatAreNotLetInHoldNobodyForLong(t *testing.T) {
 	f := failures(t)
 	f.heals(f.meets(job.Deny, "bad", 0, 0).Held, true)
@@ -260,7 +260,7 @@ func TestJobsThatAreNotLetInHoldNobodyForLong(t *testing.T) {
 	}
 }
 
-// A wait is believed at once, until a job was found that is told to wait for reasons of its own; then it takes several, or a quarter of all calls.
+// A wait is believed at once, until a job is found that is told to wait for its own reasons. Then it takes several jobs, or a quarter of all calls.
 func TestAWaitIsBelievedUntilAJobHadItForItself(t *testing.T) {
 	f := failures(t)
 	for i := range 5 {

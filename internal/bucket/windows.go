@@ -16,7 +16,7 @@ var slidingWindowLua string
 //go:embed sliding_log.lua
 var slidingLogLua string
 
-// What the ledger composes with its scripts: one text each, however many gateways there are.
+// The fragments that the ledger composes with its scripts: one text each for all gateways.
 var (
 	fixedWindowCheck   = algorithmLua + fixedWindowLua
 	slidingWindowCheck = algorithmLua + slidingWindowLua
@@ -29,10 +29,10 @@ func init() {
 	makers[job.SlidingLog] = func(limits []job.Limit, _, _ int64) Algorithm { return SlidingLog{limits} }
 }
 
-// FixedWindow counts in windows that begin at whole multiples of their length since 1970, in UTC: at most N in each, and
-// so up to 2 N in a window that begins elsewhere. The cheapest of all.
+// FixedWindow counts in windows that begin at whole multiples of their length since 1970, in UTC. Each holds at
+// most N, so a window that begins elsewhere can hold up to 2 N. It is the cheapest algorithm.
 type FixedWindow struct {
-	// Limits all hold; one that has no room refuses for all.
+	// Limits all hold; if one has no room, the job is refused.
 	Limits []job.Limit
 }
 
@@ -48,10 +48,10 @@ func (f FixedWindow) MaxCost() int64 { return smallestN(f.Limits) }
 // Check returns why the limits can't be kept, or nil.
 func (f FixedWindow) Check() error { return checkLimits(f.Limits) }
 
-// SlidingWindow counts in parts of a window: never more than N in a window, wherever it begins, and with P parts at
-// least P/(P + 1) of what the limit allows. Its memory, and its time, grow with P.
+// SlidingWindow counts in parts of a window. It never lets through more than N in a window, wherever that begins,
+// and with P parts at least P/(P + 1) of what the limit allows. Its memory and time grow with P.
 type SlidingWindow struct {
-	// Limits all hold; one that has no room refuses for all.
+	// Limits all hold; if one has no room, the job is refused.
 	Limits []job.Limit
 	// Precision is the number of parts, 1 to MaxPrecision.
 	Precision int64
@@ -81,10 +81,11 @@ func (s SlidingWindow) Check() error {
 	return checkLimits(s.Limits)
 }
 
-// SlidingLog keeps the time of everything taken: never more than N in a window, wherever it begins, and never a job less
-// than that allows. It takes 14 bytes for each script run in the longest window, which may take many jobs at once.
+// SlidingLog keeps the time of everything that was taken. It lets through exactly what the limit allows in a
+// window, wherever that begins. It takes 14 bytes for each script run in the longest window; a run may take many
+// jobs.
 type SlidingLog struct {
-	// Limits all hold; one that has no room refuses for all.
+	// Limits all hold; if one has no room, the job is refused.
 	Limits []job.Limit
 }
 
