@@ -3,6 +3,7 @@ package ledger_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"spillway/internal/testkit"
@@ -24,18 +25,29 @@ func (d *brakesDisk) file(w *brakesWorld) string {
 	return files[0]
 }
 
+// written waits until all that Redis has answered is in the file. Under everysec a write waits up to 2 s for an fsync that is under way. In the world's time that may be
+// minutes, and dispatchers remember seconds.
+func (d *brakesDisk) written(w *brakesWorld) {
+	w.t.Helper()
+	testkit.Eventually(w.t, 0, "the append-only file to have all that was answered", func() bool {
+		return strings.Contains(w.c.Info(w.ctx, "persistence").Val(), "aof_buffer_length:0\r")
+	})
+}
+
 // copy notes how long the file is now.
 func (d *brakesDisk) copy(w *brakesWorld) {
 	if !d.loses {
 		return
 	}
+	d.written(w)
 	info, err := os.Stat(d.file(w))
 	w.must(err)
 	d.size = info.Size()
 }
 
-// kill ends the server as kill -9 does, and starts it again. What was answered is in the file, or, where fsync lags behind, perhaps not: dispatchers notice what is not.
+// kill ends the server as kill -9 does, and starts it again. What was answered is in the file. Under everysec the dispatchers can't know that, and behave as after a loss.
 func (d *brakesDisk) kill(w *brakesWorld) {
+	d.written(w)
 	d.server.Kill()
 	d.restart(w)
 	if d.loses {
