@@ -26,7 +26,7 @@ func (b *bench) audit(most int) audit.Report {
 	return a
 }
 
-// said is what an audit's findings say, in order.
+// said returns an audit's findings as sorted text.
 func said(list []audit.Finding) string {
 	var all []string
 	for _, f := range list {
@@ -59,7 +59,7 @@ func TestBooksInOrderAreFoundInOrder(t *testing.T) {
 	want(t, "records", a.Records, 7)
 }
 
-// Everything that can be wrong, one at a time: found by id and named, and nothing else is.
+// Everything that can be wrong, one at a time: each fault is found by id and named, and there is no other finding.
 func TestAnAuditFindsWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	first := job.TaskID("j1", 1)
@@ -144,7 +144,7 @@ func TestAnAuditFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Paper of jobs that have moved on, and tasks that are not ours, are in order.
+// Tasks of jobs that have moved on, and tasks that are not ours, are no faults.
 func TestOldTasksAreNotes(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 12)
@@ -161,7 +161,7 @@ func TestOldTasksAreNotes(t *testing.T) {
 	want(t, "missing", a.Missing(), -2)
 }
 
-// The list of a great loss is bounded, its count is not.
+// The list of faults is bounded, but their number is not.
 func TestManyFaultsAreCounted(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3000)
@@ -173,7 +173,7 @@ func TestManyFaultsAreCounted(t *testing.T) {
 	want(t, "counted", a.Faults.Total, 2501) // and the totals
 }
 
-// What a dispatcher puts right within a second is in order: judged again, it is gone.
+// What is repaired while an audit runs is no fault: when it is judged again, it is gone.
 func TestWhatIsPutRightMeanwhileIsNoFault(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
@@ -183,16 +183,18 @@ func TestWhatIsPutRightMeanwhileIsNoFault(t *testing.T) {
 	b.c.ZAdd(b.ctx, b.keys.AsynqRetry(), redis.Z{Score: 1, Member: "j1~1"})
 	a := b.audit(10)
 	want(t, "while nobody sweeps", said(a.Faults.List), "accepted: 1, found: 0\nj1: its task is in asynq's retry set")
-	swept := make(chan error, 1)
+	swept := 0
 	sweep := sync.OnceFunc(func() {
-		go func() { _, err := b.books.Sweep(b.ctx); swept <- err }()
+		_, err := b.books.Sweep(b.ctx)
+		b.must(err)
+		swept++
 	})
 	for i := range 100 { // the first hundred records are read before anything is judged again
 		b.accept("park", job.Job{ID: fmt.Sprint("more-", i), Cost: 90})
 	}
 	a, err := b.g.Audit(b.ctx, audit.Params{Most: 10, Progress: func(int64) { sweep() }})
 	b.must(err)
-	b.must(<-swept)
+	want(t, "sweeps", swept, 1)
 	want(t, "while somebody sweeps", said(a.Faults.List), "")
 }
 
@@ -281,7 +283,7 @@ func (b *bench) work(w int, stop <-chan struct{}) error {
 	}
 }
 
-// A gateway's keys live on one node of a cluster, and the others have keys of others.
+// A gateway's keys are on one node of a cluster, and the other nodes have keys of other gateways.
 func TestAnAuditOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.Cluster(t)
@@ -304,7 +306,7 @@ func TestAnAuditOnACluster(t *testing.T) {
 	}
 }
 
-// A queue that is too long for one index is gone through in parts, each job in one of them. Its tasks are looked at once, whatever their number.
+// A queue that is too long for one index is audited in parts, with each job in one of them. Its tasks are read once, whatever the number of parts.
 func TestALongQueueIsAuditedInParts(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2000)
