@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// answer has a server answer a write, from outside and from within a script, and wants both to count as away.
+// wantAway makes a server answer a write, from outside and from within a script, and expects both errors to count as away.
 func wantAway(t *testing.T, c redis.UniversalClient, code string) {
 	t.Helper()
 	direct := c.Set(t.Context(), "{x}k", strings.Repeat("x", 1000), 0).Err()
@@ -61,7 +61,8 @@ func TestAwayWithTooFewReplicas(t *testing.T) {
 
 func TestAwayWhileLoading(t *testing.T) {
 	t.Parallel()
-	s := testkit.Server(t, "--save", "3600 1", "--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no")
+	const each = "20000" // µs for a key: it loads for a minute, and the test ends as soon as it has seen that
+	s := testkit.Server(t, "--save", "3600 1", "--key-load-delay", each, "--loading-process-events-interval-bytes", "1024", "--rdbcompression", "no")
 	c := s.Client()
 	fill := "for i = 1, 3000 do redis.call('SET', 'k' .. i, string.rep('x', 100)) end return 1"
 	if err := c.Eval(t.Context(), fill, nil).Err(); err != nil {
@@ -118,7 +119,7 @@ func TestAwayWithoutSentinels(t *testing.T) {
 	}
 }
 
-// What no server here can be made to say, in the words of Redis's source.
+// Errors that no server here can be made to return, in the words of Redis's source.
 func TestAwayByText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
@@ -149,7 +150,7 @@ func TestAwayByText(t *testing.T) {
 	}
 }
 
-// What answers is not what the address says: that is no outage, and waiting does not mend it.
+// If the server at the address is of another kind than the address says, that is no outage, and waiting does not help.
 func TestAnAddressOfAnotherKind(t *testing.T) {
 	t.Parallel()
 	host := testkit.Server(t).Addr()
