@@ -76,7 +76,7 @@ func TestAnAuditFindsAndRepairsTheBooksOfBatches(t *testing.T) {
 	}
 }
 
-// What names a batch is answered from sets of its parked jobs alone: one that is not in its set would be left out of a replay.
+// What names a batch is answered only from the sets of its parked jobs. A job that is missing in its set would be left out of a replay.
 func TestAnAuditFindsAndRepairsTheListsOfABatchsParkedJobs(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(b *bench, set string){
@@ -113,7 +113,7 @@ func TestAnAuditFindsAndRepairsTheListsOfABatchsParkedJobs(t *testing.T) {
 	}
 }
 
-// Records go after the dedupe window, and an id may be accepted again: the books know more than the records, and that is in order.
+// Records expire after the dedupe window, and an id may be accepted again. The books then know more than the records, and that is no fault.
 func TestAnAuditKnowsThatRecordsGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5)

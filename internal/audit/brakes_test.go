@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// counted has five jobs of EUR 1 each called, the last one being under way, at a gateway with brakes.
+// counted has five jobs of EUR 1 each called, the last of which is in flight, at a gateway with brakes.
 func counted(t *testing.T) *bench {
 	b := setup(t, 100)
 	b.cfg.Brakes.Limits = []job.MoneyLimit{{Most: job.Money{Minor: big.NewInt(1e6), Currency: "EUR"}, Window: time.Minute}}

@@ -11,8 +11,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// flowing is a bench whose gateway has lanes, and jobs in them: two of lane x, which may be called, one of lane y, which may not yet, and one of x on route r; and three jobs
-// of lane z that are parked for want of room.
+// flowing is a bench whose gateway has lanes with jobs: two in lane x, which may be called, one in lane y, which may not be called yet, and one in x on route r; and three jobs
+// of lane z that are parked because there was no room.
 func flowing(t *testing.T) *bench {
 	t.Helper()
 	b := setup(t, 8)
@@ -39,8 +39,8 @@ func flowing(t *testing.T) *bench {
 
 func (b *bench) laneKey(lane string) string { return "spillway:{" + b.name + "}:lane:" + lane }
 
-// A lane with jobs that does not stand where it is to would never be called, or twice, and a job that waits for room without a turn would wait for good: an audit says so, and puts
-// it right.
+// A lane with jobs that is not where it belongs would never be called, or twice. A job that waits for room without a turn would wait for ever. An audit reports both, and repairs
+// them.
 func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -105,7 +105,7 @@ func strayed(ids ...string) string {
 	return strings.Join(ids, "\n")
 }
 
-// More lanes than one script counts are counted a few at a time, and what is said of them is put right; while jobs come and go an audit says that it could not count them.
+// More lanes than one script can count are counted a few at a time, and wrong numbers are corrected. If jobs come and go meanwhile, the audit says that it could not count.
 func TestManyLanesAreCounted(t *testing.T) {
 	t.Parallel()
 	b := flowing(t)
@@ -135,7 +135,7 @@ func TestManyLanesAreCounted(t *testing.T) {
 	}
 }
 
-// A mender that goes through the records puts lanes right too.
+// A mender that goes through the records repairs lanes, too.
 func TestAMenderFindsLostLanes(t *testing.T) {
 	t.Parallel()
 	b := flowing(t)

@@ -31,7 +31,7 @@ func (c *restful) Expire(ctx context.Context, key string, d time.Duration) *redi
 	return c.UniversalClient.Expire(ctx, key, d)
 }
 
-// A batch of a million jobs takes longer to count than the records are kept to one process.
+// Counting a batch of a million jobs takes longer than a process holds its lock on the records.
 func TestAMenderRestsWhileItCountsABatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5000)
@@ -50,7 +50,7 @@ func TestAMenderRestsWhileItCountsABatch(t *testing.T) {
 	}
 }
 
-// The parts of a set that are one batch's lose what the set loses.
+// If a set loses an entry, so does the part of it that belongs to one batch.
 func TestALostRecordLeavesNoEntryInItsBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1).withMoney()

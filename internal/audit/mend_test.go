@@ -13,7 +13,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// mend lets a mender look until it has gone through the records, and returns what it did.
+// mend calls Look until the mender has gone through the records, and returns what it did.
 func (b *bench) mend(m *audit.Mender) audit.Mended {
 	b.t.Helper()
 	for i := 1; ; i++ {
@@ -28,7 +28,7 @@ func (b *bench) mend(m *audit.Mender) audit.Mended {
 	}
 }
 
-// clean audits the books and wants no fault.
+// clean audits the books and expects no fault.
 func (b *bench) clean(when string) audit.Report {
 	b.t.Helper()
 	a, err := b.g.Audit(b.ctx, audit.Params{Most: 100})
@@ -40,7 +40,7 @@ func (b *bench) clean(when string) audit.Report {
 	return a
 }
 
-// stock puts a job into every state, with j1 and j2 in the queue.
+// stock makes a job in every state, with j1 and j2 in the queue.
 func (b *bench) stock() {
 	b.t.Helper()
 	b.accept("park", job.Job{ID: "scheduled", At: time.UnixMicro(b.now).Add(time.Hour)})
@@ -65,7 +65,7 @@ func (b *bench) stock() {
 	b.accept("park", job.Job{ID: "rejected", Cost: 90})
 }
 
-// pending has the next job called, which gets no answer: its outcome is being asked for.
+// pending makes the next job be called without an answer: its outcome is being asked for.
 func (b *bench) pending() {
 	b.t.Helper()
 	id, g := b.pull()
@@ -75,7 +75,7 @@ func (b *bench) pending() {
 	b.must(store.Park(b.ctx, a, job.Ending{Called: true, Spent: true, Verdict: job.VerdictUnknown, At: time.UnixMicro(b.now), Unsure: true}, job.UnknownOutcome))
 }
 
-// Everything that can get lost or out of place, one at a time: it is noticed, found and put right.
+// Everything that can get lost or out of place, one at a time: it is noticed, found and repaired.
 func TestWhatIsOutOfPlaceIsPutRight(t *testing.T) {
 	t.Parallel()
 	first := job.TaskID("j1", 1)
@@ -136,7 +136,7 @@ func TestWhatIsOutOfPlaceIsPutRight(t *testing.T) {
 	}
 }
 
-// A job that was requeued because its task seemed lost is called once, should the task turn up after all.
+// A job that was requeued because its task seemed lost is called once, even if the task turns up after all.
 func TestALostTaskThatTurnsUpIsStale(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
@@ -156,7 +156,7 @@ func TestALostTaskThatTurnsUpIsStale(t *testing.T) {
 	want(t, "its cost", a.Job.Cost, 3)
 }
 
-// Two of three processes leave the work to the third; when nothing was found to mend, nobody looks again for a while.
+// One of three processes does the work. If it found nothing to repair, no process looks again for a while.
 func TestOneProcessMendsAndDoesNotDoItForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
@@ -179,7 +179,7 @@ func TestOneProcessMendsAndDoesNotDoItForEver(t *testing.T) {
 	}
 }
 
-// More jobs than one step reads, half of them lost, while others come in and are worked on.
+// There are more jobs than one step reads, half of them lost, while others come in and are worked on.
 func TestMendingWhileWorkGoesOn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)

@@ -57,7 +57,7 @@ func TestAnAuditFindsAndRepairsTheMoneyParked(t *testing.T) {
 	}
 }
 
-// swap does something before each page of a list but the first is read.
+// swap calls does before each page of a list but the first is read.
 func swap(set string, does func()) testkit.Hook {
 	return testkit.Hook{Alone: func(cmd redis.Cmder, send func() error) error {
 		if args := cmd.Args(); len(args) > 2 && args[1] == set && slices.ContainsFunc(args[2:], func(a any) bool { text, ok := a.(string); return ok && strings.HasPrefix(text, "(") }) {
@@ -67,8 +67,8 @@ func swap(set string, does func()) testkit.Hook {
 	}}
 }
 
-// While one job goes and another one of the same length and amount comes, the sums stay as they are and no count is of one moment: an audit finds nothing
-// wrong, and repairs nothing.
+// While one job goes and another one of the same length and amount comes, the sums stay the same, and no count is of a single moment. An audit finds no
+// fault, and repairs nothing.
 func TestSumsThatComeBackAreNoProof(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1).withMoney()

@@ -150,7 +150,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// What a second person has to approve: a number of jobs may be none, which is not never.
+// Acts that a second person must approve. A number of jobs may be 0, which differs from never.
 func TestApprovalsOfActs(t *testing.T) {
 	t.Parallel()
 	some, none := int64(50), int64(0)
@@ -201,7 +201,7 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
-// While limits are set live, admission has what the file would say of them, but for what it says itself.
+// While limits are set live, admission follows them as it would follow the file's, except for what it sets itself.
 func TestAdmissionUnderLimitsSetLive(t *testing.T) {
 	t.Parallel()
 	live := []job.Limit{{N: 5, Window: time.Second}, {N: 240, Window: time.Minute}}
@@ -270,7 +270,7 @@ func TestAdmissionBurstDefault(t *testing.T) {
 	}
 }
 
-// TestDocumentedKeys holds the table of docs/configuration.md against the defaults, key by key.
+// TestDocumentedKeys compares the table of docs/configuration.md with the defaults, key by key.
 func TestDocumentedKeys(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/configuration.md")

@@ -10,7 +10,7 @@ func headerFile(value string) string {
 	return "gateways:\n  g:\n    leak: {limits: [1/s]}\n    request:\n      url: https://pay.example/{id}\n      headers: {X-H: '" + value + "', X-Same: a}\n"
 }
 
-// A value is taken apart as it stands in the file: what a variable has in braces is not a placeholder.
+// A value is parsed as it is in the file: braces in the value of a variable are not a placeholder.
 func TestHeadersFromTheJob(t *testing.T) {
 	t.Parallel()
 	braces := func(string) (string, bool) { return "x{id}y", true }

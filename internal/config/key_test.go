@@ -34,7 +34,7 @@ func faultsOf(t *testing.T, text string, opt Options) []string {
 	return lines
 }
 
-// Two gateways with one provider behind them share its memory of keys: a job of the one is then answered with the charge of the other's.
+// Two gateways with one provider share its memory of keys: a job of one could be answered with the charge of the other's.
 func TestTwoGatewaysOfOneProviderHaveKeysOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	const url = `url: "https://pay.example/v1/charges"`
@@ -73,7 +73,7 @@ func TestTwoGatewaysOfOneProviderHaveKeysOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Commands that need no secrets know only what the file says of a url: what they don't know can't be compared.
+// Commands that need no secrets know a url only as the file has it. What they don't know can't be compared.
 func TestServersAreComparedAsFarAsTheyAreKnown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -124,7 +124,7 @@ func TestPrefixesOfKeys(t *testing.T) {
 	}
 }
 
-// What a key is good for ends before the key does: with a call under way that began just before, the gateway must know it until that call's end.
+// A key may be used for a shorter time than the gateway remembers it: when a call begins just before that time is over, the gateway must know the key until the call ends.
 func TestAKeyLivesUntilItsLastCallsEnd(t *testing.T) {
 	t.Parallel()
 	const head = "gateways:\n  g:\n    leak: {limits: [1/s]}\n    request: {url: https://pay.example/x, "

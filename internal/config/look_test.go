@@ -138,7 +138,7 @@ func TestTheURLOfALookup(t *testing.T) {
 	}
 }
 
-// A request whose URL is not known, as commands without secrets have it, makes no look-up of another server.
+// A request whose URL is unknown, as in commands without secrets, does not make a look-up count as one of another server.
 func TestALookupBehindAnUnknownServerHasNoURL(t *testing.T) {
 	t.Parallel()
 	text := "gateways: {a: {request: {url: \"${NO_SUCH}\"}, leak: {limits: [1/s]}, lookup: {url: \"/p?r={id}\", " + found + "}}}"
@@ -212,7 +212,7 @@ func TestAnUnusableLookupIsNamedWhereItStands(t *testing.T) {
 	}
 }
 
-// defaults, templates and merchants have look-ups as they have the other keys; off takes one back.
+// defaults, templates and merchants can have look-ups like the other keys; off removes one.
 func TestALookupInLayers(t *testing.T) {
 	t.Parallel()
 	text := `

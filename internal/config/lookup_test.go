@@ -41,7 +41,7 @@ func TestAValueFromAFile(t *testing.T) {
 	}
 }
 
-// A pipe that nobody writes to would keep a start, and worse a reload, waiting for ever.
+// A pipe that is never written to would make a start wait for ever and, worse, a reload.
 func TestASecretIsReadFromARegularFileAlone(t *testing.T) {
 	t.Parallel()
 	file := place(t, nil)

@@ -55,7 +55,7 @@ gateways:
     leak: {limits: [9/s]}
 `
 
-// What a gateway says goes before its template, and that before the defaults: mappings are taken together, all else is replaced.
+// What a gateway says takes precedence over its template, and that over the defaults: mappings are merged, everything else is replaced.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	c := parse(t, layeredFile)
@@ -244,7 +244,7 @@ func TestBadMerchants(t *testing.T) {
 	}
 }
 
-// A slip in a column is told ten times, not three thousand, and so are gateways whose keys nobody tells apart.
+// A mistake in a column is reported ten times, not three thousand, and so are gateways whose keys can't be told apart.
 func TestFaultsOfManyMerchantsAreBounded(t *testing.T) {
 	t.Parallel()
 	var lines strings.Builder
@@ -266,7 +266,7 @@ func TestFaultsOfManyMerchantsAreBounded(t *testing.T) {
 	}
 }
 
-// Two gateways of one provider clash exactly if one prefix begins like the other, whichever comes first.
+// Two gateways of one provider clash exactly if one prefix begins with the other, whichever comes first.
 func TestPrefixesOfManyGatewaysAreTold(t *testing.T) {
 	t.Parallel()
 	p := newPrefixes()

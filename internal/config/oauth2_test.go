@@ -48,7 +48,7 @@ func TestOAuth2(t *testing.T) {
 	}
 }
 
-// A command that calls nobody needs no secret, and knows nevertheless that there is a token.
+// A command that makes no calls needs no secret, and still knows that there is a token.
 func TestOAuth2WithoutItsSecrets(t *testing.T) {
 	t.Parallel()
 	c, err := Parse("x.yaml", []byte(withRequest(`oauth2: {token_url: "${NOT_SET}", client_id: "${NOT_SET}", client_secret: "${NOT_SET}"}`)), Options{Env: testEnv})
@@ -57,7 +57,7 @@ func TestOAuth2WithoutItsSecrets(t *testing.T) {
 	}
 }
 
-// The token_url of a pack turns nothing on: a gateway may have a token of its own. With credentials it is the pack's, unless the file has another one.
+// The token_url of a pack alone has no effect, because a gateway may have a token of its own. With credentials it is used, unless the file has another one.
 func TestThePackKnowsTheTokenURL(t *testing.T) {
 	t.Parallel()
 	const like = "gateways:\n  p:\n    like: paypal/payments-v2\n    leak: {limits: [1/s]}\n    request:\n      url: https://x.example/\n"
@@ -78,7 +78,7 @@ func TestThePackKnowsTheTokenURL(t *testing.T) {
 	}
 }
 
-// config show does not show the secret, also where it stands in the file itself.
+// config show does not show the secret, even if it is in the file itself.
 func TestTheClientSecretIsNotWrittenOut(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "c.yaml")

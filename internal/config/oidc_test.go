@@ -12,7 +12,7 @@ import (
 
 const providerSecret = canary + "_of_the_client"
 
-// What a file says of logins with an OpenID provider, and what holds where it says nothing.
+// What a file says about logins with an OpenID provider, and the defaults.
 func TestLoginsWithAProvider(t *testing.T) {
 	t.Parallel()
 	c := parse(t, "oidc:\n  issuer: https://login.example.com\n  client_id: spillway\n  client_secret: "+providerSecret+"\n  redirect: https://spillway.example.com/login/callback\n  roles:\n"+
@@ -40,7 +40,7 @@ func TestLoginsWithAProvider(t *testing.T) {
 	}
 }
 
-// Each fault is named where it stands, with what to do.
+// Each fault is reported at its place, with what to do.
 func TestFaultsOfAProvider(t *testing.T) {
 	t.Parallel()
 	whole := map[string]string{"issuer": "https://login.example.com", "client_id": "spillway", "client_secret": providerSecret, "redirect": "https://s.example/login/callback", "roles": "[{claim: groups, is: ops, role: operator}]"}

@@ -133,7 +133,7 @@ func TestAPackThatDoesNotExistIsNamedWhereItStands(t *testing.T) {
 	}
 }
 
-// What contradicts a pack's value is said in the line that names the pack, not in the line of the pack's own file.
+// A contradiction to a pack's value is reported in the line that names the pack, not in the line of the pack's own file.
 func TestAContradictionWithAPackStandsWhereThePackIsNamed(t *testing.T) {
 	t.Parallel()
 	_, err := Parse("x.yaml", []byte("gateways:\n  a:\n    like: mollie/v2\n    request: {url: \"https://a.example\", timeout: 2h}\n    leak: {limits: [1/s]}\n"), Options{})

@@ -35,7 +35,7 @@ func ways(g Gateway) map[string]string {
 	return all
 }
 
-// A route has what it says, and else what the gateway says.
+// A route has its own settings, or else those of the gateway.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	g := parse(t, routed).Gateways[0]
@@ -117,7 +117,7 @@ func TestRouteOfAJob(t *testing.T) {
 	}
 }
 
-// What is wrong is said once, where it stands.
+// A fault is reported once, at its place.
 func TestBadRoutes(t *testing.T) {
 	t.Parallel()
 	const head = "gateways:\n  psp:\n    leak: {limits: [40/s]}\n    request: {url: https://psp.example/charges}\n"
@@ -166,7 +166,7 @@ merchants: {like: base, file: m.csv}
 	}
 }
 
-// config show hides the secrets of routes as those of the gateway.
+// config show hides the secrets of routes like those of the gateway.
 func TestSecretsOfRoutesAreHidden(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "d.yaml")

@@ -101,7 +101,7 @@ func TestPrivateKeysThatSign(t *testing.T) {
 	}
 }
 
-// shows says that a text has some of a key in it.
+// shows reports whether a text contains part of a key.
 func shows(text string, pems map[string]string) bool {
 	for _, key := range pems {
 		for _, line := range strings.Split(key, "\n") {
@@ -149,7 +149,7 @@ func TestJWS(t *testing.T) {
 	}
 }
 
-// Neither a print of the configuration nor config show has the key, and a reload notices its file.
+// Neither a print of the configuration nor config show contains the key, and a reload notices its file.
 func TestNobodySeesAPrivateKey(t *testing.T) {
 	t.Parallel()
 	pems := keys(t)

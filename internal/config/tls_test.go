@@ -95,7 +95,7 @@ func TestTLSIsNotForPlainHTTP(t *testing.T) {
 	}
 }
 
-// Who only enqueues may not be allowed to read the key.
+// A user that only enqueues may not be allowed to read the key.
 func TestTLSFilesAreReadByWhoCallsAlone(t *testing.T) {
 	t.Parallel()
 	c, err := Parse("/etc/spillway/dispatcher.yaml", []byte(withTLS("{cert: us.pem, key: us.key}")), Options{})
@@ -107,7 +107,7 @@ func TestTLSFilesAreReadByWhoCallsAlone(t *testing.T) {
 	}
 }
 
-// Unlike a gateway's, the files of Redis are read by every command.
+// Every command reads the files of Redis, unlike those of a gateway.
 func TestTheTLSOfRedis(t *testing.T) {
 	t.Parallel()
 	cert, key := pair(t)

@@ -13,7 +13,7 @@ import (
 
 const oneGateway = "gateways:\n  stripe:\n    request: {url: \"https://one.example/charge\"}\n    leak: {limits: [100/s]}\n"
 
-// A token may stand in the file as its digest, two may have one name while one is changed, and nothing that prints a configuration shows one.
+// A token may be in the file as its digest, and two may have one name while one is being changed. No output of a configuration shows a token.
 func TestTokensWithNames(t *testing.T) {
 	t.Parallel()
 	sum := sha256.Sum256([]byte(canary + "_two"))
@@ -37,7 +37,7 @@ func TestTokensWithNames(t *testing.T) {
 	}
 }
 
-// Who works at Redis itself needs no token of the HTTP side, and so not its variable.
+// A command that works on Redis itself needs no token of the HTTP side, and so not its variable.
 func TestTokensAreForWhoServes(t *testing.T) {
 	t.Parallel()
 	text := "tokens: [{name: ann, role: viewer, secret: \"${NO_SUCH_VARIABLE}\"}]\n" + oneGateway

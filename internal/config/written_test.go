@@ -19,7 +19,7 @@ templates:
 merchants: {like: shop, file: m.csv}
 `
 
-// What a line comes to is the gateway that could stand in the file, and no secret is in it.
+// A line of the file becomes the gateway that could be written out in the configuration, and contains no secret.
 func TestWhatALineComesToIsWrittenOut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

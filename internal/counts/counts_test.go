@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// What Prometheus reads is what a CounterVec of the same names shows, at zero from the start.
+// Prometheus reads the same as from a CounterVec of the same names, at zero from the start.
 func TestCountersAreThereAtZeroAndCount(t *testing.T) {
 	t.Parallel()
 	reg := prometheus.NewRegistry()
@@ -43,7 +43,7 @@ ends_total{gateway="b",how="well"} 0
 	}
 }
 
-// A counter that comes and goes while it is read and counted loses nothing that is counted for a gateway that stays.
+// Counters that come and go while they are read and counted lose nothing that is counted for a gateway that stays.
 func TestCountersAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	v, done := New(nil, "calls_total", "Calls."), sync.WaitGroup{}
@@ -63,7 +63,7 @@ func TestCountersAreSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// Labels are in the order of their names, however they come, and those that share them have their own.
+// Labels are sorted by name, in whatever order they come, and label sets that share some have their own others.
 func TestLabelsAreInOrder(t *testing.T) {
 	t.Parallel()
 	of := Gateway("g")

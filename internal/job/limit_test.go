@@ -37,7 +37,7 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
-// A rate that is no whole number of calls is written with a longer window.
+// A rate that is not a whole number of calls must be written with a longer window.
 func TestALimitOfAFractionSaysHowItIsWritten(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -45,7 +45,7 @@ func constants(t *testing.T) map[string][]string {
 	return all
 }
 
-// Metrics, filters, sets in Redis and the configuration follow the lists: what is not in its list is known to none of them.
+// Metrics, filters, sets in Redis and the configuration use the lists: a value that is missing in its list would be unknown to all of them.
 func TestWhatIsDeclaredIsInItsList(t *testing.T) {
 	t.Parallel()
 	declared := constants(t)
@@ -57,7 +57,7 @@ func TestWhatIsDeclaredIsInItsList(t *testing.T) {
 	}
 }
 
-// The page of a job, what needs a person, and the runbook take their words from the table of reasons.
+// The page of a job, the list of what needs a person, and the runbook use the words of the table of reasons.
 func TestEachReasonIsExplained(t *testing.T) {
 	t.Parallel()
 	for _, r := range Reasons() {

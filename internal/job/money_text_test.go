@@ -33,7 +33,7 @@ func TestMoneyIsShownInTheUnitsOfItsCurrency(t *testing.T) {
 	}
 }
 
-// What ISO 4217 says of the currencies whose units are not hundredths, and what it has listed and struck out of late.
+// ISO 4217's currencies whose units are not hundredths, and those that it has lately added and removed.
 func TestTheListOfCurrenciesIsThatOfISO4217(t *testing.T) {
 	t.Parallel()
 	other := map[string]uint8{

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Listings read what layout.go lists: what Parse reads and they do not would be empty there.
+// Listings read the fields that layout.go lists. A field that Parse reads and that is not listed would be empty there.
 func TestWhatIsListedIsWhatParseReads(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("codec.go")

@@ -19,7 +19,7 @@ func TestNoTwoFieldsHaveOneName(t *testing.T) {
 	}
 }
 
-// A program whose script names what a record does not have does not start.
+// A program whose script names a field that records don't have does not start.
 func TestAFieldThatNobodyKnowsIsFoundAtStart(t *testing.T) {
 	t.Parallel()
 	if got := Expand("job.@state == '@reason' {@@done}"); got != "job.s == 'r' {'am', 'r', 'pa'}" {
@@ -86,7 +86,7 @@ func TestARecordIsReadByItsShortNames(t *testing.T) {
 	}
 }
 
-// Whatever ends a job, finish in record.lua does it.
+// finish in record.lua ends every job, whatever the reason.
 func TestAJobIsOverInOneWay(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.lua")

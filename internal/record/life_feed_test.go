@@ -23,7 +23,7 @@ func (l *living) stands() string {
 // live is how many jobs of the batch are live.
 func (l *living) live() string { return l.c.HGet(l.ctx, l.keys.Batch("b"), "live").Val() }
 
-// told checks what the feed was told of a script: one outcome if the job was parked or has ended by it, and one more if its batch has no live job any more.
+// told checks what the feed was told of a script: one outcome if the script parked the job or ended it, and one more if its batch has no live job any more.
 func (l *living) told(what, stood, live string) {
 	if l.feed == nil {
 		return

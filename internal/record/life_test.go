@@ -117,7 +117,7 @@ var named = func() map[string]string {
 	return all
 }()
 
-// hashes is a client that hears the hash of each script, and runs none.
+// hashes is a client that is given the hash of each script, and runs none.
 type hashes func(sha string)
 
 func (h hashes) EvalSha(ctx context.Context, sha string, _ []string, _ ...any) *redis.Cmd {
@@ -174,7 +174,7 @@ func newLiving(t *testing.T, seen map[string]bool, told bool) *living {
 	return l
 }
 
-// state is what the record of the job says it is; a dash where there is none.
+// state is what the job's record says; it is a dash if there is no record.
 func (l *living) state() string {
 	if state := l.c.HGet(l.ctx, l.keys.Job("j"), record.Short("state")).Val(); state != "" {
 		return state
@@ -236,7 +236,7 @@ func (l *living) open() job.Attempt {
 	return a
 }
 
-// called is what an attempt came to that called, and failed.
+// called is the result of an attempt that called, and failed.
 func (l *living) called() job.Ending {
 	return job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, At: time.UnixMicro(l.now), Unsure: true}
 }
@@ -260,7 +260,7 @@ func (l *living) parked(reason job.Reason) job.Attempt {
 	return a
 }
 
-// dead is a job whose worker is given up. It returns its attempt, which it may end yet.
+// dead is a job whose worker was given up. It returns the attempt, which the worker may still end.
 func (l *living) dead() job.Attempt {
 	l.queued()
 	a := l.open()
@@ -295,7 +295,7 @@ func (l *living) readmit(reason job.Reason) {
 // late ends an attempt that was given up: its call has succeeded.
 func (l *living) late(a job.Attempt) { l.must(l.books.Done(l.ctx, a, l.called())) }
 
-// twice has the job called, given up, and called again, when the first call turns out to have succeeded. It returns the second attempt.
+// twice makes the job be called, given up, and called again; then the first call turns out to have succeeded. It returns the second attempt.
 func (l *living) twice() job.Attempt {
 	first := l.dead()
 	second := l.open()
@@ -303,7 +303,7 @@ func (l *living) twice() job.Attempt {
 	return second
 }
 
-// asks is when the gateway is first asked, where look-ups are configured.
+// asks says when the gateway is first asked, if look-ups are configured.
 var asks = job.Asks{Unknown: time.Second, Accepted: time.Second}
 
 // pending is a job whose outcome is being asked for. It returns the attempt.
@@ -312,7 +312,7 @@ func (l *living) pending() job.Attempt {
 	return l.parked(job.UnknownOutcome)
 }
 
-// look asks for the outcome of the job, and finds that.
+// look asks for the outcome of the job, and gets the finding.
 func (l *living) look(f job.Finding) {
 	l.t.Helper()
 	l.now += time.Minute.Microseconds()
@@ -332,7 +332,7 @@ func (l *living) absent() {
 
 func noted(ledger.Shelved) error { return nil }
 
-// lives are ways to live that go over each arrow at least once.
+// lives are sequences of acts that together go over each arrow at least once.
 var lives = []func(l *living){
 	func(l *living) { // scheduled, and cancelled with its batch
 		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Minute)})

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Whatever a script uses of the fragments, it has; looked at without the composer's own eyes.
+// A script has every function of the fragments that it uses. The test does not use the composer's own parser.
 func TestNoScriptMissesAFunction(t *testing.T) {
 	t.Parallel()
 	defines := regexp.MustCompile(`(?m)^local (?:function )?(\w+)`)
@@ -32,7 +32,7 @@ func TestNoScriptMissesAFunction(t *testing.T) {
 	}
 }
 
-// A process with thousands of gateways has the text of each script once.
+// A process with thousands of gateways has the text of each script only once.
 func TestAScriptIsComposedOnceForEachAdmissionCheck(t *testing.T) {
 	t.Parallel()
 	const check, other = "local function bucket_load() end\n", "local function bucket_load() return 1 end\n"

@@ -7,7 +7,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// The form of a script for gateways without an outcome feed has nothing of it, and that for the others has all.
+// The form of a script for gateways without an outcome feed contains nothing of the feed, and the other form has all of it.
 func TestScriptsWithoutAFeedKnowNothingOfIt(t *testing.T) {
 	t.Parallel()
 	Told()

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What a command comes to while Redis is away is unavailable. What a disk or another server does is not Redis's.
+// The error of a command while Redis is away has the code unavailable. An error of a disk or of another server has not.
 func TestOnlyRedisErrorsAreCoded(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t)

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Every key that Keys names has a type, by which one of another type is known.
+// Every key that Keys names has a type, so that a key of another type is recognised.
 func TestEveryKeyHasAType(t *testing.T) {
 	t.Parallel()
 	k := redisdb.NewKeys("g")
@@ -47,8 +47,8 @@ func TestEveryKeyHasAType(t *testing.T) {
 	}
 }
 
-// Redis's answer to a command on a key of another type doesn't say which key that is. What the client returns does, and what to do: of a command, a
-// pipeline, a script, a script that made the name itself, and one that runs for several.
+// Redis's answer to a command on a key of another type doesn't say which key that is. The client's error does, and says what to do: for a command, a
+// pipeline, a script, a script that made the name itself, and one that runs for several callers.
 func TestKeysOfAnotherTypeAreNamed(t *testing.T) {
 	t.Parallel()
 	db, c, _ := openTogether(t, redisdb.Options{})

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A cluster's gateways lie in several slots. A damaged key is somebody else's to tell of.
+// A cluster's gateways lie in several slots. A damaged key is reported elsewhere.
 func TestTheFormatIsReadOnACluster(t *testing.T) {
 	t.Parallel()
 	c := testkit.Cluster(t)

@@ -78,7 +78,7 @@ func TestOpenSocketWithPassword(t *testing.T) {
 	roundTrip(t, open(t, "redis-socket://:p%40ss@"+path+"?db=1", Options{}))
 }
 
-// A socket's path may be no longer than some hundred bytes, t.TempDir's can be.
+// socketPath is short: the path of a socket may have only some hundred bytes, and that of t.TempDir can be longer.
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "spw")
@@ -213,7 +213,7 @@ func TestOpenEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A stall is when a second try does harm: the first command waits in Redis's buffer and runs when it wakes.
+// In a stall a second try does harm: the first command waits in Redis's buffer, and runs when Redis wakes.
 func TestNoCommandIsSentTwice(t *testing.T) {
 	t.Parallel()
 	c := testkit.Cluster(t)

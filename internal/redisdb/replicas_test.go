@@ -89,7 +89,7 @@ func TestReplicatedCoversWhatWasWrittenBefore(t *testing.T) {
 	testkit.Eventually(t, 10*time.Second, "the replica", func() bool { return look.Run(ctx, db.Client, []string{key}).Err() == nil })
 }
 
-// When memory is full, what could be written down must not hang on the mark.
+// When memory is full, what could be written must not fail because of the mark.
 func TestReplicatedWithAFullMemory(t *testing.T) {
 	t.Parallel()
 	primary, _ := pair(t)

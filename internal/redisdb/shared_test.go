@@ -22,7 +22,7 @@ redis.call('SET', KEYS[2], ARGV[1])
 gather_delete(KEYS[2])
 return {ARGV[1], KEYS[2], {#KEYS, #ARGV}, gather_once('first') and 1 or 0}`)
 
-// Whoever shares a run of a script gets his own answer or error, and what is changed once for all of them comes to the same.
+// Each caller that shares a run of a script gets its own answer or error, and changes made once for all of them have the same result.
 func TestWhoSharesAScriptGetsItsOwnAnswer(t *testing.T) {
 	t.Parallel()
 	db, c, count := openTogether(t, redisdb.Options{})
@@ -75,7 +75,7 @@ shelf_put(KEYS[2], 'refused', 'batch', '1')
 local stopped = gather_stopped(KEYS[2], 'batch')
 return {shelf_id(KEYS[2]), stopped or ''}`)
 
-// What is noted, or known, of one gateway is no other's; and what can't be changed of one, since a key of it is damaged, is changed of the others.
+// What is noted, or known, of one gateway does not affect another. If a key of one is damaged, the changes of the others are made.
 func TestGatewaysThatShareARunKeepTheirOwn(t *testing.T) {
 	t.Parallel()
 	db, c, _ := openTogether(t, redisdb.Options{})

@@ -116,7 +116,7 @@ func TestALostConnectionIsHeardOfByAll(t *testing.T) {
 	testkit.Eventually(t, 20e9, "answers again", func() bool { return echo.Run(t.Context(), c, []string{"k"}, 1, "").Err() == nil })
 }
 
-// While Redis stalls, whoever waits behind others need not wait longer than he wants to: a stop would hang. What he asked for does not run.
+// While Redis stalls, a caller that waits behind others can give up at any time: otherwise a stop would hang. Its script does not run.
 func TestWhoWaitsForHisTurnMayLeave(t *testing.T) {
 	t.Parallel()
 	s, count := testkit.Server(t), &trips{}
@@ -191,7 +191,7 @@ func (h *stalling) see(cmd redis.Cmder, send func() error) error {
 	return send()
 }
 
-// A connection that stalls holds up what it carries, and nothing that is asked for later: another round trip takes that along.
+// A connection that stalls delays what it carries, and nothing that is asked for later: another round trip takes that along.
 func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
 	t.Parallel()
 	db, c, _ := openTogether(t, redisdb.Options{})
@@ -221,7 +221,7 @@ func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
 	all.Wait()
 }
 
-// That holds for a script that is asked for just after the other round trip has ended, if nothing else is asked.
+// The same holds for the last script: one that is asked for just after the other round trip has ended, with no script after it.
 func TestAStalledConnectionHoldsUpNoLastOne(t *testing.T) {
 	t.Parallel()
 	db, c, _ := openTogether(t, redisdb.Options{})
@@ -255,7 +255,7 @@ func TestAStalledConnectionHoldsUpNoLastOne(t *testing.T) {
 	stalled.Wait()
 }
 
-// What replicas are waited for goes one by one: a pipeline would not wait.
+// Scripts whose replicas are waited for go one by one, because a pipeline would not wait.
 func TestWhoWaitsForReplicasGoesAlone(t *testing.T) {
 	t.Parallel()
 	db, c, _ := openTogether(t, redisdb.Options{WaitReplicas: 1})

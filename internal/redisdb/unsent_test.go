@@ -10,8 +10,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A server that is busy refuses a new connection its name. A pipeline that was to go over it fails, and so does each of its
-// commands: none of them may look like one that was answered with nothing.
+// A busy server refuses a new connection its name. A pipeline that was to use the connection fails, and so does each of its
+// commands: none of them may look as if it had an empty answer.
 func TestNoCommandOfAPipelineThatWasNotSentLooksAnswered(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t, "--lua-time-limit", "10")

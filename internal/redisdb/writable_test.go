@@ -8,7 +8,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// One full primary of a cluster is enough to say so, for the gateways that it has; the others are well. Nothing is written by asking.
+// One full primary of a cluster is reported for the gateways that it has. The other gateways are well. Asking writes nothing.
 func TestWritableAsksWhereTheGatewaysAre(t *testing.T) {
 	t.Parallel()
 	c := testkit.Cluster(t)
