@@ -24,7 +24,7 @@ func watched(t *testing.T, age *ledger.Age, change func(*ledger.Config)) *bench 
 	return b
 }
 
-// Whatever the process has not heard of yet: data that is not what it has seen opens nothing, and nothing is written.
+// Data that is not what the process has seen opens no attempt, and nothing is written, whatever the process has not heard of yet.
 func TestNothingIsOpenedInDataThatIsNotWhatWasSeen(t *testing.T) {
 	t.Parallel()
 	age := &ledger.Age{Version: "7"}
@@ -49,7 +49,7 @@ func TestNothingIsOpenedInDataThatIsNotWhatWasSeen(t *testing.T) {
 	want(t, "as it was seen", o, job.OpenGo)
 }
 
-// After a confirmed restore a job of that time may have been called since the snapshot: only a living key makes another call safe.
+// After a confirmed restore, a job of that time may have been called since the snapshot. Only a living key makes another call safe.
 func TestAfterARestoreOnlyALivingKeyGoesOut(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -117,7 +117,7 @@ func TestARestoreMakesNoKeyYounger(t *testing.T) {
 	want(t, "first call", b.record("j").FirstCall.UnixMicro(), first)
 }
 
-// What a person has looked up is known again, and a restore that is confirmed later makes it unknown again.
+// A job that a person has looked up is no longer in doubt. A restore that is confirmed later puts it in doubt again.
 func TestAPersonsWordEndsTheDoubtAboutAJob(t *testing.T) {
 	t.Parallel()
 	for name, back := range map[string]job.Return{
@@ -148,7 +148,7 @@ func TestAPersonsWordEndsTheDoubtAboutAJob(t *testing.T) {
 	}
 }
 
-// A replay after a definite no gets the next key, which may have been used after the snapshot too.
+// A replay after a definite no gets the next key. That key may have been used after the snapshot, too.
 func TestAReplayOfARefusedJobIsInDoubtAfterARestore(t *testing.T) {
 	t.Parallel()
 	age := &ledger.Age{Version: "7"}
@@ -168,7 +168,7 @@ func TestAReplayOfARefusedJobIsInDoubtAfterARestore(t *testing.T) {
 	want(t, "the key counts as sent", a.KeySent, true)
 }
 
-// A key that came with another payload after the snapshot protects from no call that was made with the one before.
+// A key that came with another payload after the snapshot does not protect from a call that was made with the payload before.
 func TestAReplacedPayloadsKeyProtectsFromNothingAfterARestore(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -204,7 +204,7 @@ func (b *bench) openParked(id string) job.Opening {
 	return o
 }
 
-// The pulse gives a sign of life to data that is what was seen, once a second at most.
+// The pulse gives a sign of life to data that is what was seen, at most once a second.
 func TestThePulseGivesASignOfLife(t *testing.T) {
 	t.Parallel()
 	age := &ledger.Age{Version: "7"}

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// replaces gives jobs other payloads, by a name that is typed, and returns which of them await an approval.
+// replaces gives jobs other payloads, under a typed name, and returns which of them await an approval.
 func (b *bench) replaces(who string, jobs ...job.Job) (awaiting []string) {
 	b.t.Helper()
 	store := deadletter.New(b.c, b.name)
@@ -31,7 +31,7 @@ func (b *bench) replaces(who string, jobs ...job.Job) (awaiting []string) {
 	return awaiting
 }
 
-// refuses has the next job called and refused.
+// refuses makes the next job be called and refused.
 func (b *bench) refuses() {
 	b.t.Helper()
 	id, generation := b.pull()
@@ -43,7 +43,7 @@ func (b *bench) refuses() {
 	b.finish(id, generation)
 }
 
-// A payload that replaces another is looked at as a new one: above the sum its batch waits, whether the amount or the payee is another one, and what was approved does not count.
+// A payload that replaces another is checked like a new one. Above the sum, its batch waits, whether the amount or the payee has changed, and an earlier approval does not count.
 func TestAReplacedPayloadNeedsAnApprovalOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -99,7 +99,7 @@ func TestAReplacedPayloadNeedsAnApprovalOfItsOwn(t *testing.T) {
 	b.clean("approved again")
 }
 
-// A payload that makes an amount less than nothing makes no room for another one.
+// A payload with an amount below zero makes no room for another one.
 func TestAReplacedPayloadMakesNoRoom(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -115,7 +115,7 @@ func TestAReplacedPayloadMakesNoRoom(t *testing.T) {
 	b.clean("replaced")
 }
 
-// A paused or cancelled batch keeps its jobs where they are, and lets none out that nobody has approved.
+// A paused or cancelled batch keeps its jobs where they are, and lets none out that was not approved.
 func TestAReplacedPayloadOfAStoppedBatch(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)

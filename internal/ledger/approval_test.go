@@ -14,18 +14,18 @@ import (
 	"spillway/internal/roles"
 )
 
-// upTo has batches up to EUR 10.00 called without an approval.
+// upTo lets batches up to EUR 10.00 be called without an approval.
 func upTo(c *ledger.Config) {
 	c.Money = func(payload []byte) string { return job.MoneyField(payload, "amount", "currency") }
 	c.Approval = job.Approval{BatchOver: job.Amounts{"EUR": big.NewInt(1000)}}
 }
 
-// bill is a job of a batch about so many cents.
+// bill is a job of a batch for an amount in cents.
 func bill(id, batch, amount string) job.Job {
 	return job.Job{ID: id, Batch: batch, Payload: []byte(`{"amount":` + amount + `,"currency":"EUR"}`)}
 }
 
-// brings has jobs brought in by the owner of a token.
+// brings makes the owner of a token bring jobs in.
 func (b *bench) brings(who string, jobs ...job.Job) []job.Admittance {
 	b.t.Helper()
 	before := b.ctx
@@ -38,7 +38,7 @@ func (b *bench) approve(who, shown string) error {
 	return b.books.ApproveBatch(b.ctx, "p", ledger.Approver{Who: who, Why: "looked at it"}, shown, noted)
 }
 
-// Chunks, producers and files of one batch come to one sum: what makes it too large waits, and so does what was queued before and is not called yet.
+// Chunks, producers and files of one batch are added up. What makes the sum too large waits, and so do jobs that were queued before and are not called yet.
 func TestABatchAboveItsSumWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -78,7 +78,7 @@ func TestABatchAboveItsSumWaits(t *testing.T) {
 	b.clean("awaiting")
 }
 
-// Currencies without a sum, and amounts that nobody can read, are above any.
+// Amounts in currencies without a sum, and amounts that can't be read, always need an approval.
 func TestMoneyOfWhichNoSumIsNamedWaits(t *testing.T) {
 	t.Parallel()
 	for name, payload := range map[string]string{"other currency": `{"amount":1,"currency":"USD"}`, "no currency": `{"amount":1}`, "no amount": `{"currency":"EUR"}`, "nothing": `{}`} {
@@ -90,7 +90,7 @@ func TestMoneyOfWhichNoSumIsNamedWaits(t *testing.T) {
 	}
 }
 
-// A batch that lands above its sum at once is not called at all before it is approved, and goes in in the order of the file then. What comes to it later waits again.
+// A batch that is above its sum at once is not called at all before it is approved; then it goes in in the order of the file. Jobs that are added later wait again.
 func TestAnApprovalIsOfWhatWasShown(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -136,7 +136,7 @@ func TestAnApprovalIsOfWhatWasShown(t *testing.T) {
 	b.clean("grown")
 }
 
-// Who typed his name, having Redis's password, counts without his machine.
+// A person who typed a name, with Redis's password, is recognised by the name without the machine.
 func TestATypedNameCountsWithoutItsMachine(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -148,7 +148,7 @@ func TestATypedNameCountsWithoutItsMachine(t *testing.T) {
 	b.must(b.approve("evelyn", b.batch("p").ApprovedAs()))
 }
 
-// One person with two tokens, or a token and a login, is one: by the file's word, and where it says nothing by what is before the @.
+// One person with two tokens, or a token and a login, is one person: by the file's word or, if it says nothing, by what is before the @.
 func TestOnePersonWithTwoNamesIsOne(t *testing.T) {
 	t.Parallel()
 	token := func(name, person string) roles.Identity {
@@ -190,7 +190,7 @@ func TestOnePersonWithTwoNamesIsOne(t *testing.T) {
 	}
 }
 
-// A pause, a resume, a cancel and a replay of what was cancelled let nothing out that nobody has approved.
+// A pause, a resume, a cancel and a replay of cancelled jobs let nothing out that was not approved.
 func TestNoOtherActStandsForAnApproval(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -223,7 +223,7 @@ func TestNoOtherActStandsForAnApproval(t *testing.T) {
 	b.clean("resumed")
 }
 
-// An approval lets the first jobs of a batch go ahead as enqueue --canary said, and the rest behind them.
+// An approval lets the first jobs of a batch go ahead as enqueue --canary asked, with the rest behind them.
 func TestAnApprovalLeavesTheFirstJobsAhead(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -235,7 +235,7 @@ func TestAnApprovalLeavesTheFirstJobsAhead(t *testing.T) {
 	b.clean("approved")
 }
 
-// An approver's process that dies between the yes and the jobs leaves them to a dispatcher.
+// If an approver's process dies between the yes and the jobs, a dispatcher takes the jobs in.
 func TestADispatcherDoesTheRestOfAnApproval(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, upTo)
@@ -258,7 +258,7 @@ func TestADispatcherDoesTheRestOfAnApproval(t *testing.T) {
 	b.clean("afterwards")
 }
 
-// What comes back makes no room for what goes out: an amount below nothing would let a large one go that nobody has seen.
+// Refunds make no room for payments: an amount below zero would let a large one go that nobody has approved.
 func TestARefundMakesNoRoomBelowTheSum(t *testing.T) {
 	t.Parallel()
 	for name, bring := range map[string]func(b *bench) []job.Admittance{

@@ -11,8 +11,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Something else has written over a job's record, wherever the job stands: it is parked as unreadable and in doubt, what was there is kept, what its
-// call came to is said, and no other job waits for it.
+// Something else has overwritten a job's record, whatever the job's state. The job is parked as unreadable and in doubt, the old contents are kept, the result of
+// its call is reported, and no other job waits for it.
 func TestAJobWhoseRecordIsDamagedIsSetAside(t *testing.T) {
 	t.Parallel()
 	success := job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.Now(), Reference: "ch_1"}

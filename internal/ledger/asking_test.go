@@ -12,7 +12,7 @@ import (
 	"spillway/internal/record"
 )
 
-// What is said of look-ups: the next one, the oldest call in doubt, and the job whose look-ups fail for longest.
+// What is shown of look-ups: the next one, the oldest call in doubt, and the job whose look-ups have failed for longest.
 func TestWhatIsKnownOfLookups(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -57,7 +57,7 @@ func TestWhatIsKnownOfLookups(t *testing.T) {
 	asking(ledger.Asking{Next: at(first, time.Second+time.Minute), Oldest: at(ended[0], 0), Failing: at(first, time.Second), FailingJob: "b", FailingWhy: "HTTP 503"})
 }
 
-// The next look-up of a batch is that of its own jobs, behind as many others as there may be; beyond some thousand nobody can say.
+// The next look-up of a batch is that of its own jobs, even behind many others. Behind more than some thousand it is unknown.
 func TestTheNextLookupOfABatch(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)

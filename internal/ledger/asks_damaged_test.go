@@ -9,7 +9,7 @@ import (
 	"spillway/internal/record"
 )
 
-// Somebody writes into the record of a pending job. It keeps no other from being asked for, and goes on itself, or is parked with what to look at.
+// Something else writes to the record of a pending job. Other jobs are still asked about. The job itself goes on, or is parked with an error that says what to look at.
 func TestADamagedPendingJobIsAskedForOrPutAside(t *testing.T) {
 	t.Parallel()
 	for _, field := range []string{"generation", "key_generation", "spent", "accepted_at", "cost", "first_call_at", "call_ended_at", "asked", "absent", "ask_failed", "ask_failing", "ask_owner",

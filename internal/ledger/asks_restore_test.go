@@ -9,7 +9,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// A pending job may have been called again in what Redis has forgotten: that the gateway has no such payment is believed only by look-ups from then on, and late
+// A pending job may have been called again in what Redis has forgotten. "No such payment" is believed only from look-ups made after that, and late
 // enough after the last call that may be missing.
 func TestAForgottenCallIsWaitedFor(t *testing.T) {
 	t.Parallel()

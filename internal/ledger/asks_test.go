@@ -31,7 +31,7 @@ func asks(t *testing.T, change func(*ledger.Config)) (*bench, *deadletter.Store)
 	return b, store
 }
 
-// inDoubt calls the next job, which gets no answer.
+// inDoubt makes the next job be called without an answer.
 func (b *bench) inDoubt(s *deadletter.Store) job.Attempt {
 	b.t.Helper()
 	id, generation := b.pull()
@@ -68,7 +68,7 @@ func absent(after time.Duration) job.Finding {
 
 func (b *bench) pass(d time.Duration) { b.now += d.Microseconds() }
 
-// That the gateway has no such payment is believed from the second look-up on that says so, and not before it can know.
+// "No such payment" is believed from the second look-up in a row that says so, and not before the gateway can know.
 func TestNotDoneIsBelievedTwiceAndInTime(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -119,7 +119,7 @@ func TestNotDoneIsBelievedTwiceAndInTime(t *testing.T) {
 	}
 }
 
-// The next call carries the same key while that lives, and the same request goes out; else the next one.
+// The next call carries the same key while the key lives and the request is the same; else it carries the next key.
 func TestWhatWasNotDoneGoesOnWithALivingKey(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -188,7 +188,7 @@ func TestNoJobIsCalledForEver(t *testing.T) {
 	b.clean("parked")
 }
 
-// A claim that ran out is another one's: what its owner finds is not believed, unless it is that the job was charged.
+// A claim that ran out belongs to another process. What its former owner finds is not believed, unless it is that the job was charged.
 func TestAClaimRunsOutByItself(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -226,7 +226,7 @@ func TestAClaimRunsOutByItself(t *testing.T) {
 	}
 }
 
-// An answer that says "charged" is not lost where the job has moved on meanwhile, even if it is being called again: it ends as done.
+// An answer that says "charged" is not lost if the job has moved on meanwhile, even if it is being called again: the job ends as done.
 func TestAFoundChargeIsNeverForgotten(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -270,7 +270,7 @@ func TestALateSuccessCountsDuringALookUp(t *testing.T) {
 	b.clean("done")
 }
 
-// After the last look-up a person decides, and sees what was seen; who has the gateway asked again begins anew.
+// After the last look-up a person decides, and sees what was seen. If the person has the gateway asked again, the look-ups begin again.
 func TestAfterTheLastLookUpAPersonDecides(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -306,7 +306,7 @@ func TestAfterTheLastLookUpAPersonDecides(t *testing.T) {
 	b.clean("refused")
 }
 
-// A cancel leaves pending jobs, which may have charged; what was not is parked with its batch when its turn comes.
+// A cancel leaves pending jobs, which may have been charged. Those that were not are parked with their batch when that is known.
 func TestPendingJobsStayWhenTheirBatchIsStopped(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -346,7 +346,7 @@ func TestPendingJobsStayWhenTheirBatchIsStopped(t *testing.T) {
 	b.clean("withdrawn")
 }
 
-// Where nobody asks any more pending jobs are parked, and not while another process does.
+// If no process asks any more, pending jobs are parked, but not while another process asks.
 func TestPendingJobsAreParkedWhenNobodyAsks(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -370,7 +370,7 @@ func TestPendingJobsAreParkedWhenNobodyAsks(t *testing.T) {
 	b.clean("parked")
 }
 
-// Look-ups are made by the time at which they are due, and no more of them than their limits allow, over all processes and in every window.
+// Look-ups are made when they are due, and no more of them than their limits allow, over all processes and in every window.
 func TestLookUpsKeepTheirLimits(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -426,7 +426,7 @@ func TestLookUpsKeepTheirLimits(t *testing.T) {
 	}
 }
 
-// Nobody is asked while the gateway is held or paused; after a hold a look-up goes ahead only where no job does.
+// No look-up is made while the gateway is held or paused. After a hold, a look-up goes ahead only if no job does.
 func TestNoLookUpsWhileTheGatewayIsHeld(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -471,7 +471,7 @@ func TestNoLookUpsWhileTheGatewayIsHeld(t *testing.T) {
 	may(0, 3*time.Second, "after a 429 of their own limit")
 }
 
-// The first jobs of a batch have done their part when they are found to be done, once each, and stop it when nobody can tell.
+// The first jobs of a batch have done their part when they are found to be done, once each. They stop the batch when their outcome can't be found out.
 func TestTheFirstJobsOfABatchMayBePending(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -505,7 +505,7 @@ func TestTheFirstJobsOfABatchMayBePending(t *testing.T) {
 	b.clean("stopped")
 }
 
-// What stands in the set of pending jobs and is none is taken out, and a damaged record keeps no other from being asked for.
+// An entry in the set of pending jobs that is not pending is removed, and a damaged record does not keep other jobs from being asked about.
 func TestWhatIsNotPendingIsNotAskedFor(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)
@@ -536,7 +536,7 @@ func TestWhatIsNotPendingIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// A look-up goes on to the next page while it has its claim, which holds for longer then. Whose job has moved on, or is another one's to ask for, is told to let go.
+// A look-up goes on to the next page while it has its claim, which is then extended. If the job has moved on, or another process has the claim, it is told to stop.
 func TestALookUpGoesOnWhileItHasItsClaim(t *testing.T) {
 	t.Parallel()
 	b, store := asks(t, nil)

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// file is n jobs of one moment, whose names are in another order than they are.
+// file is n jobs of one moment, in another order than that of their names.
 func file(name string, n int, at time.Time) (jobs []job.Job) {
 	for i := range n {
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s-%d", name, i*617%n), At: at, Payload: []byte("{}")})
@@ -27,8 +27,8 @@ func idsOf(jobs []job.Job) (ids []string) {
 	return ids
 }
 
-// Two files, each with a moment of its own, come in at once and in many chunks; workers pull while the mover is still at it. Each is called in
-// its order, the first due first, and before what waits already.
+// Two files, each with its own moment, come in at once and in many chunks, and workers pull while the mover is still moving. Each file is called in
+// its order, the one that was due first goes first, and both before what waits already.
 func TestAFileOfOneMomentIsCalledInItsOrder(t *testing.T) {
 	t.Parallel()
 	for name, on := range map[string]func(*bench){"a server": func(*bench) {}, "the Redis inside": (*bench).inside} {
@@ -88,7 +88,7 @@ func field(at time.Time) string { return strconv.FormatInt(at.UnixMicro(), 10) }
 
 func (b *bench) moments() map[string]string { return b.c.HGetAll(b.ctx, b.keys.Moments()).Val() }
 
-// readmit takes parked jobs in again, which wait for their moment then.
+// readmit readmits parked jobs, which then wait for their moment.
 func (b *bench) readmit(ids ...string) {
 	b.t.Helper()
 	answers, _, err := b.books.Readmit(b.ctx, b.back(ids...))
@@ -99,7 +99,7 @@ func (b *bench) readmit(ids ...string) {
 	}
 }
 
-// What is taken out before its moment leaves nothing, whichever way it goes.
+// A job that is removed before its moment leaves nothing behind, in whichever way it is removed.
 func TestPlacesOfAMomentGoWithItsLastJob(t *testing.T) {
 	t.Parallel()
 	const n = 3
@@ -173,7 +173,7 @@ func TestPlacesOfAMomentGoWithItsLastJob(t *testing.T) {
 	}
 }
 
-// What leaves its moment early gives its place to nobody: who comes later is called later.
+// The place of a job that leaves its moment early is not given to another: a job that comes later is called later.
 func TestAPlaceThatWasLeftIsNotGivenAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50, nil)

@@ -11,8 +11,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// A call counts once, whoever finds its end: its worker, the one that takes the job over, or the sweep; and a success that comes late is that of a
-// call which counts already. What was never written does not count.
+// A call counts once, whichever process finds its end: its worker, the one that takes the job over, or the sweep. A success that comes late belongs to a
+// call that counts already. What was never written does not count.
 func TestACallCountsOnceWhoeverFindsItsEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
@@ -52,7 +52,7 @@ func TestACallCountsOnceWhoeverFindsItsEnd(t *testing.T) {
 	counts("done late", 3, 4)
 }
 
-// A success that comes while another call of the job is under way is that of the call that was given up.
+// A success that comes while another call of the job is in flight belongs to the call that was given up.
 func TestALateSuccessIsNoCallMore(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// audit checks the books, and repairs those of batches where it is to.
+// audit checks the books, and repairs those of batches if asked to.
 func (b *bench) audit(repair bool) audit.Report {
 	b.t.Helper()
 	a, err := audit.New(b.c, b.cfg.Gateway, b.books).Audit(b.ctx, audit.Params{Most: 100, Repair: repair})
@@ -16,7 +16,7 @@ func (b *bench) audit(repair bool) audit.Report {
 	return a
 }
 
-// clean wants no fault in the books.
+// clean expects no fault in the books.
 func (b *bench) clean(when string) audit.Report {
 	b.t.Helper()
 	a := b.audit(false)
@@ -27,7 +27,7 @@ func (b *bench) clean(when string) audit.Report {
 	return a
 }
 
-// One round trip finds the gateways whose totals don't add up, and one that can't be read hides no other.
+// One round trip finds the gateways whose totals don't add up, and one that can't be read does not hide the others.
 func TestOddTotalsAreFoundAmongManyGateways(t *testing.T) {
 	t.Parallel()
 	calm, lost, broken := setup(t, 10, nil), setup(t, 10, nil), setup(t, 10, nil)

@@ -16,7 +16,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// back makes jobs parked as cancelled ready to be taken in again.
+// back makes jobs parked as cancelled ready to be readmitted.
 func (b *bench) back(ids ...string) (jobs []job.Return) {
 	for _, id := range ids {
 		r := b.record(id)
@@ -41,7 +41,7 @@ func (b *bench) meets(id, stopped string) job.Attempt {
 	return a
 }
 
-// A wrong file is cancelled while enqueue is still reading it, and while a call of it is under way whose worker dies.
+// A wrong file is cancelled while enqueue is still reading it, and while one of its calls is in flight whose worker dies.
 func TestWhatComesAfterACancelIsCancelledToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, nil)
@@ -74,7 +74,7 @@ func TestWhatComesAfterACancelIsCancelledToo(t *testing.T) {
 	b.clean("resumed")
 }
 
-// What a person takes out of a cancelled batch is called, also after a back-off; not what goes in by itself, nor after another cancel.
+// A job of a cancelled batch that a person readmits is called, even after a back-off. Jobs that go in by themselves are not, and neither is any job after another cancel.
 func TestAReplayOutOfACancelledBatchIsCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, nil)
@@ -108,7 +108,7 @@ func TestAReplayOutOfACancelledBatchIsCalled(t *testing.T) {
 	b.clean("cancelled twice")
 }
 
-// A worker finds the batch paused, and parks the job when it is resumed already: nobody would take it in again.
+// A worker finds the batch paused, and parks the job when the batch is resumed already: the job would never go in again.
 func TestAJobParkedJustAfterAResumeGoesIn(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5, func(c *ledger.Config) { c.Money = eurosOrMore })
@@ -148,7 +148,7 @@ func (c *between) EvalSha(ctx context.Context, sha string, keys []string, args .
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
-// Two people act upon a batch at once: the last word counts for all of its jobs, and the other one is told.
+// Two people act on a batch at once. The last act counts for all of its jobs, and the other person is told.
 func TestTheLastActUponABatchCounts(t *testing.T) {
 	t.Parallel()
 	pause := func(books *ledger.Books, b *bench) error { return books.PauseBatch(b.ctx, "p", "me", "w", noted) }
@@ -192,7 +192,7 @@ func TestTheLastActUponABatchCounts(t *testing.T) {
 	}
 }
 
-// The embedded Redis is another program: all that is done to a batch works there too.
+// The embedded Redis is another program. Everything that is done to a batch works there, too.
 func TestABatchInTheEmbeddedRedis(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 6, func(c *ledger.Config) { c.Money = eurosOrMore })
@@ -234,7 +234,7 @@ func TestABatchInTheEmbeddedRedis(t *testing.T) {
 	}
 }
 
-// Killed after a step, before it was noted: the trail has the right count all the same.
+// A process is killed after a step that it had not noted yet. The trail has the right count all the same.
 func TestAnActUponABatchThatIsKilledHasTheRightCount(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1000, nil)

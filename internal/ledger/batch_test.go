@@ -23,7 +23,7 @@ var payloads = [][]byte{nil, []byte(`{"amount":1050,"currency":"eur"}`), []byte(
 
 func eurosOrMore(payload []byte) string { return job.MoneyField(payload, "amount", "currency") }
 
-// recount holds the books of each batch, and of the money parked, against the records of all jobs.
+// recount compares the books of each batch, and of the parked money, with the records of all jobs.
 func (w *walk) recount(rt *rapid.T) {
 	want, parked := map[string]map[record.Place]job.Totals{}, map[job.Reason]job.Totals{}
 	for id := range w.accepted {
@@ -60,7 +60,7 @@ func (w *walk) recount(rt *rapid.T) {
 	}
 }
 
-// sumsOf is one job with the money that its record has.
+// sumsOf is one job with the money in its record.
 func sumsOf(money string) job.Totals {
 	s := job.Totals{Jobs: 1}
 	minor, currency, ok := strings.Cut(money, " ")
@@ -220,7 +220,7 @@ func TestAPausedBatchComesBackInItsOrder(t *testing.T) {
 	b.clean("with batches")
 }
 
-// A cancel takes what a pause has parked, too: a resume does not bring it back.
+// A cancel also takes what a pause has parked: a resume does not bring it back.
 func TestACancelEndsAPause(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5, nil)

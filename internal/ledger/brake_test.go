@@ -30,7 +30,7 @@ func members(batch string, from, to int) (jobs []job.Job) {
 	return jobs
 }
 
-// answers pulls the next job, and lets the gateway say yes or no to it. It returns its id, and what it opened as.
+// answers pulls the next job, and makes the gateway say yes or no to it. It returns its id, and its opening.
 func (b *bench) answers(store *deadletter.Store, yes bool) (string, job.Opening) {
 	b.t.Helper()
 	b.now += 1000
@@ -76,7 +76,7 @@ func (b *bench) braked() []string {
 
 var usualBrake = job.Brake{Calls: 50, Refused: 90}
 
-// A gateway that accepts payments and never pays at once has said yes, too: some refusals among many accepted stop nothing, and all of the first do.
+// A gateway that accepts payments, and pays them later, has said yes, too. Some refusals among many accepted payments stop nothing; if all of the first are refused, the batch stops.
 func TestABatchThatIsAcceptedGoesOn(t *testing.T) {
 	for _, c := range []struct{ accepted, refused, stopsAt int }{{100, 60, 0}, {6, 60, 0}, {5, 60, 45}, {0, 60, 45}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestABatchThatIsAcceptedGoesOn(t *testing.T) {
 	}
 }
 
-// As soon as 45 of the first 50 answers can only be a no, the batch is paused by the script that parks the last of them: no process need be alive.
+// As soon as 45 of the first 50 answers must be a no, the batch is paused by the script that parks the last of them: no process need be alive.
 func TestABatchWhoseFirstCallsAreRefusedStopsItself(t *testing.T) {
 	t.Parallel()
 	b, store := braking(t, usualBrake)
@@ -166,7 +166,7 @@ func TestABatchWhoseFirstCallsAreRefusedStopsItself(t *testing.T) {
 	b.clean("resumed")
 }
 
-// Fewer refusals than the share do not stop a batch, however many come later; nor do those of jobs without a batch, or where the brake is off.
+// Fewer refusals than the share do not stop a batch, however many come later. Neither do those of jobs without a batch, or with the brake off.
 func TestWhatDoesNotStopABatch(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -203,7 +203,7 @@ func TestWhatDoesNotStopABatch(t *testing.T) {
 	}
 }
 
-// Once it is known that a batch goes on, a call costs it no more than a look.
+// Once it is known that a batch goes on, a call costs it only a look.
 func TestTheBrakeCountsNoFurtherThanItLooks(t *testing.T) {
 	t.Parallel()
 	b, store := braking(t, job.Brake{Calls: 4, Refused: 100})
@@ -217,7 +217,7 @@ func TestTheBrakeCountsNoFurtherThanItLooks(t *testing.T) {
 	}
 }
 
-// Whoever pauses a batch and resumes it has looked at the calls so far.
+// After a person has paused and resumed a batch, the calls before that do not count.
 func TestCallsBeforeAResumeDoNotCount(t *testing.T) {
 	t.Parallel()
 	b, store := braking(t, job.Brake{Calls: 4, Refused: 100})
@@ -233,7 +233,7 @@ func TestCallsBeforeAResumeDoNotCount(t *testing.T) {
 	}
 }
 
-// A batch that stopped itself is nobody's concern any more when its last job is discarded.
+// When the last job of a batch that stopped itself is discarded, the batch is no longer listed.
 func TestAStoppedBatchWithoutJobsIsForgotten(t *testing.T) {
 	t.Parallel()
 	b, store := braking(t, job.Brake{Calls: 2, Refused: 100})

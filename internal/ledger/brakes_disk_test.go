@@ -25,8 +25,8 @@ func (d *brakesDisk) file(w *brakesWorld) string {
 	return files[0]
 }
 
-// written waits until all that Redis has answered is in the file. Under everysec a write waits up to 2 s for an fsync that is under way. In the world's time that may be
-// minutes, and dispatchers remember seconds.
+// written waits until the file has everything that Redis has answered. Under everysec, a write waits up to 2 s while an fsync is in progress. In the world's time that may be
+// minutes, and dispatchers remember only seconds.
 func (d *brakesDisk) written(w *brakesWorld) {
 	w.t.Helper()
 	testkit.Eventually(w.t, 0, "the append-only file to have all that was answered", func() bool {
@@ -55,7 +55,7 @@ func (d *brakesDisk) kill(w *brakesWorld) {
 	}
 }
 
-// cut ends the server as the machine's end does: of the file there is only what had come to the disk.
+// cut ends the server as the end of its machine does: the file has only what had reached the disk.
 func (d *brakesDisk) cut(w *brakesWorld) {
 	d.server.Kill()
 	w.must(os.Truncate(d.file(w), d.size))
@@ -70,7 +70,7 @@ func (d *brakesDisk) restart(w *brakesWorld) {
 	})
 }
 
-// The same holds over a redis-server with an append-only file that is flushed, killed, and loses the last seconds where appendfsync is everysec.
+// The same holds for a redis-server with an append-only file that is flushed, killed, and, with appendfsync everysec, loses the last seconds.
 func TestBrakesHoldOverAnAppendOnlyFile(t *testing.T) {
 	testkit.OneGoroutine(t)
 	for _, fsync := range []string{"always", "everysec"} {
@@ -101,7 +101,7 @@ func TestBrakesHoldOverAnAppendOnlyFile(t *testing.T) {
 	}
 }
 
-// loseSome has some calls made, and the machine die that Redis runs on.
+// loseSome makes some calls, and lets the machine die on which Redis runs.
 func (w *brakesWorld) loseSome() {
 	for range 6 {
 		w.accept("park", w.job())

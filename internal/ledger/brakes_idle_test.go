@@ -16,8 +16,8 @@ func (b *bench) another() *ledger.Books {
 	return ledger.New(b.c, cfg)
 }
 
-// A process that calls nothing in a currency for more than a day, while others call, is not taken for one whose calls were lost: neither if it has told all the while what it has opened, nor
-// if it could not, since its machine slept.
+// A process calls nothing in a currency for more than a day, while others call. Its calls don't count as lost, whether it has told all the time what it has opened, or
+// could not, because its machine slept.
 func TestWhoCalledNothingForADayHasLostNothing(t *testing.T) {
 	t.Parallel()
 	for name, tells := range map[string]bool{"it tells": true, "it slept": false} {
@@ -54,7 +54,7 @@ func TestWhoCalledNothingForADayHasLostNothing(t *testing.T) {
 	}
 }
 
-// Where the books that were counted anew since are put aside for older ones, the limits wait for a window, and no longer, however often somebody tries.
+// Books that were counted anew are put aside for older ones. The limits wait for one window and no longer, however often a call is tried.
 func TestOlderBooksOfMoneyAreWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")
@@ -81,7 +81,7 @@ func TestOlderBooksOfMoneyAreWaitedForOnce(t *testing.T) {
 	}
 }
 
-// A process whose workers have another name since its file was read again is the same process: what it has called counts once.
+// A process whose workers have another name since its file was read again is the same process: its calls count once.
 func TestWhatWasCalledBeforeAReloadCountsOnce(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")

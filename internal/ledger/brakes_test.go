@@ -29,7 +29,7 @@ func paying(id, amount, currency string) job.Job {
 	return job.Job{ID: id, Batch: "nov", Payload: []byte(`{"amount":` + amount + `,"currency":"` + currency + `"}`)}
 }
 
-// A job for whose money there is no room goes back with no attempt spent, and the gateway waits and says why; the next one waits too. Then it goes on.
+// If there is no room for a job's money, the job goes back without spending an attempt. The gateway waits and says why, and so does the next job. Then calls go on.
 func TestABrakeHoldsTheGateway(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")
@@ -59,7 +59,7 @@ func TestABrakeHoldsTheGateway(t *testing.T) {
 	}
 }
 
-// What a brake forbids is parked, not called, and neither holds the others nor counts as refused by the gateway.
+// A job that a brake forbids is parked and not called. It does not hold the others, and does not count as refused by the gateway.
 func TestABrakeParksWhatItForbids(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")
@@ -88,7 +88,7 @@ func TestABrakeParksWhatItForbids(t *testing.T) {
 	want(t, "opening of a good one", o, job.OpenGo)
 }
 
-// A person lifts the limits for a time; what is called meanwhile counts.
+// A person lifts the limits for a time. What is called meanwhile counts.
 func TestBrakesAreLiftedForATime(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1h", "EUR 8")
@@ -115,7 +115,7 @@ func TestBrakesAreLiftedForATime(t *testing.T) {
 	want(t, "in force again", openNext(), job.OpenBraked)
 }
 
-// limits has the gateway's file have limits of EUR 10 in these windows.
+// limits gives the gateway's file limits of EUR 10 in these windows.
 func (b *bench) limits(windows ...time.Duration) {
 	b.cfg.Brakes.Limits = nil
 	for _, w := range windows {
@@ -124,7 +124,7 @@ func (b *bench) limits(windows ...time.Duration) {
 	b.on(b.c)
 }
 
-// pay has a job of EUR called.
+// pay makes a job of EUR be called.
 func (b *bench) pay(id, amount string) {
 	b.t.Helper()
 	b.accept("park", paying(id, amount, "EUR"))
@@ -134,7 +134,7 @@ func (b *bench) pay(id, amount string) {
 	b.must(b.books.Done(b.ctx, a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(b.now)}))
 }
 
-// However many windows files have had, what is counted in a long one stays known for 31 days after the last file with it; short ones go after a day.
+// However many windows files have had, what is counted in a long one stays known for 31 days after the last file with it. Short ones go after a day.
 func TestWindowsOfManyFilesAreCounted(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")
@@ -169,7 +169,7 @@ func TestWindowsOfManyFilesAreCounted(t *testing.T) {
 	want(t, "windows that are counted still", len(left), 0)
 }
 
-// What an older version has counted for an attempt, with the lengths of windows in µs, is given back where the call was surely not made.
+// An older version has counted an attempt with the lengths of windows in µs. It is given back if the call was certainly not made.
 func TestWhatAnOlderVersionCountedIsGivenBack(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")
@@ -192,7 +192,7 @@ func TestWhatAnOlderVersionCountedIsGivenBack(t *testing.T) {
 	}
 }
 
-// A call that is under way when Redis loses it may go out as late as it was to, and counts until a window after that: where all was lost, and where the process that made it tells.
+// A call that is in flight when Redis loses it may go out as late as planned. It counts until a window after that, if everything was lost, and if the process that made it tells.
 func TestLostCallsCountUntilTheyCanHaveGoneOut(t *testing.T) {
 	t.Parallel()
 	const lead = 40 * time.Second // of bench.open
@@ -237,7 +237,7 @@ func TestLostCallsCountUntilTheyCanHaveGoneOut(t *testing.T) {
 	}
 }
 
-// What somebody else writes into a window holds up neither Redis nor the gateway for longer than the window.
+// What something else writes to a window stops neither Redis nor the gateway for longer than the window.
 func TestRubbishInAWindowGoesWithIt(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string][]any{

@@ -24,7 +24,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A brakesWorld plays one schedule of calls, crashes, losses of Redis, files and people, in virtual time, and holds what was called against the brakes by brute force.
+// A brakesWorld plays one schedule of calls, crashes, losses of Redis, files and people, in virtual time, and checks what was called against the brakes by brute force.
 type brakesWorld struct {
 	*bench
 	r       *rand.Rand
@@ -138,7 +138,7 @@ func (w *brakesWorld) begin() {
 	w.reads(p)
 }
 
-// reads has a process read the newest file: its workers have another name from then on.
+// reads makes a process read the newest file: its workers have another name from then on.
 func (w *brakesWorld) reads(p *brakesProc) {
 	w.started++
 	cfg := w.cfg
@@ -205,7 +205,7 @@ func (w *brakesWorld) job() job.Job {
 	return job.Job{ID: fmt.Sprintf("j%d", w.jobs), Payload: []byte(payload)}
 }
 
-// call has a process pull a task, if the gateway does not wait or it has had a slot before it did, and open it.
+// call makes a process pull a task, unless the gateway waits and the process has had no slot before, and open it.
 func (w *brakesWorld) call(p *brakesProc) {
 	brake, _ := w.c.HGet(w.ctx, w.keys.Hold(), "brake").Int64()
 	if brake > w.now && w.r.IntN(10) > 0 || len(w.waiting()) == 0 {
@@ -227,7 +227,7 @@ func (w *brakesWorld) call(p *brakesProc) {
 	w.came(p, id, generation, brakeLead, a, opening)
 }
 
-// callSeveral has processes with one file open several tasks at once, in few runs of a script. The answers to some of them are lost.
+// callSeveral makes processes with one file open several tasks at once, in few runs of a script. The answers to some of them are lost.
 func (w *brakesWorld) callSeveral() {
 	first := w.proc()
 	n := min(2+w.r.IntN(5), len(w.waiting()))
@@ -290,7 +290,7 @@ func (w *brakesWorld) callSeveral() {
 	}
 }
 
-// came goes on with what an opening said.
+// came continues after an opening.
 func (w *brakesWorld) came(p *brakesProc, id string, generation int64, lead time.Duration, a job.Attempt, opening job.Opening) {
 	switch opening {
 	case job.OpenGo:
@@ -350,7 +350,7 @@ func (w *brakesWorld) end() {
 	w.made(c) // also where its end is never written down
 }
 
-// replay takes in again what is parked.
+// replay readmits parked jobs.
 func (w *brakesWorld) replay() {
 	ids, err := w.c.ZRange(w.ctx, w.keys.Parked("refused"), 0, 9).Result()
 	w.must(err)
@@ -364,7 +364,7 @@ func (w *brakesWorld) replay() {
 	}
 }
 
-// kill ends a process, with its calls under way made or not, and begins another one.
+// kill ends a process, whose calls in flight were made or not, and begins another one.
 func (w *brakesWorld) kill() {
 	i := w.r.IntN(len(w.procs))
 	p := w.procs[i]
@@ -385,7 +385,7 @@ func (w *brakesWorld) lift() {
 	w.lifts = append(w.lifts, [2]int64{w.now, w.now + d})
 }
 
-// lose empties Redis, or takes it back to what it was some seconds ago, as a fail-over does.
+// lose empties Redis, or takes it back to its state some seconds ago, as a fail-over does.
 func (w *brakesWorld) lose() {
 	switch {
 	case w.r.IntN(3) == 0:
@@ -417,7 +417,7 @@ func (w *brakesWorld) goneBack() {
 	w.open = nil
 }
 
-// mayGoBack says that there is a copy which is so young that those who know what came since are alive.
+// mayGoBack reports whether there is a copy so young that the processes that know what came since are alive.
 func (w *brakesWorld) mayGoBack() bool {
 	return (w.copied != nil || w.disk != nil && w.disk.size > 0) && w.deaths == 0 && w.now-w.copyAt < 8e6
 }
@@ -451,7 +451,7 @@ func (w *brakesWorld) goBack() {
 	}
 }
 
-// over returns a window in which more was called than a brake allowed that was in the file of who opened the last call of the window; empty if there is none.
+// over returns a window in which more was called than a brake allowed that was in the file of the process that opened the last call of the window, or "".
 func (w *brakesWorld) over() string {
 	all := slices.Clone(w.calls)
 	for _, c := range w.open { // those still under way may have been made as well
@@ -545,7 +545,7 @@ func (w *brakesWorld) settles() string {
 	return fmt.Sprintf("%d jobs wait for ever", len(w.waiting()))
 }
 
-// No window of any brake has more money in it than the brake allows, whatever is replayed, killed, changed live, lifted or lost; and jobs wait for no longer than that takes.
+// No window of any brake holds more money than the brake allows, whatever is replayed, killed, changed live, lifted or lost. Jobs wait no longer than that takes.
 func TestBrakesHoldInEveryWindow(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -565,7 +565,7 @@ func TestBrakesHoldInEveryWindow(t *testing.T) {
 	}
 }
 
-// Each part of what keeps the brakes is needed: without it, some schedule goes over, or stands still.
+// Each part of the brakes is needed: without it, some schedule goes above a limit, or stops.
 func TestMutantsOfBrakes(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -599,7 +599,7 @@ func TestMutantsOfBrakes(t *testing.T) {
 	}
 }
 
-// bentScripts has Redis run, in place of each script in which the first text stands, what it is with the second one instead.
+// bentScripts makes Redis run, instead of each script that contains the first text, the script with the second text in its place.
 func bentScripts(t *testing.T, pair [2]string) testkit.Hook {
 	bent := map[string]string{}
 	for _, text := range redisdb.Texts() {

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// ahead is a bench with a batch of which the first jobs go ahead.
+// ahead is a bench with a batch whose first jobs go ahead.
 func ahead(t *testing.T, first int64) (*bench, *deadletter.Store) {
 	t.Helper()
 	b, store := braking(t, usualBrake)
@@ -19,7 +19,7 @@ func ahead(t *testing.T, first int64) (*bench, *deadletter.Store) {
 	return b, store
 }
 
-// admitted takes in what waits for room.
+// admitted readmits what waits for room.
 func (b *bench) admitted() {
 	b.t.Helper()
 	waiting, err := b.rejected(100)
@@ -74,7 +74,7 @@ func TestTheRestWaitsForTheFirstJobs(t *testing.T) {
 	b.clean("let go")
 }
 
-// Between the end of the first jobs and the turn of a dispatcher, and while that goes through the batch, newcomers stay behind those that wait.
+// Between the end of the first jobs and the work of a dispatcher, and while that goes through the batch, newcomers stay behind those that wait.
 func TestNewcomersDoNotOvertakeARelease(t *testing.T) {
 	t.Parallel()
 	b, store := ahead(t, 1)
@@ -94,7 +94,7 @@ func TestNewcomersDoNotOvertakeARelease(t *testing.T) {
 	b.clean("let go")
 }
 
-// At a gateway that accepts payments and pays them later, the first jobs have done their part when they are accepted: once each, also when a person settles one.
+// At a gateway that accepts payments and pays them later, the first jobs have done their part when they are accepted: once each, even if a person settles one.
 func TestTheFirstJobsMayBeAccepted(t *testing.T) {
 	t.Parallel()
 	b, store := ahead(t, 3)
@@ -164,7 +164,7 @@ func TestOneOfTheFirstJobsStopsTheRest(t *testing.T) {
 	}
 }
 
-// A person who resumes, pauses or cancels the batch has decided: nothing waits for the first jobs any more.
+// A person who resumes, pauses or cancels the batch has decided: no job waits for the first ones any more.
 func TestAPersonEndsTheWaitForTheFirstJobs(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"resume", "pause", "cancel"} {
@@ -194,7 +194,7 @@ func TestAPersonEndsTheWaitForTheFirstJobs(t *testing.T) {
 	}
 }
 
-// A release that somebody's pause has overtaken is not done, and is crossed out.
+// A release that a person's pause has overtaken is not carried out, and is removed from the list.
 func TestAPauseOvertakesARelease(t *testing.T) {
 	t.Parallel()
 	b, store := ahead(t, 1)
@@ -209,7 +209,7 @@ func TestAPauseOvertakesARelease(t *testing.T) {
 	}
 }
 
-// For a batch that has jobs it is too late, and books without jobs don't stay.
+// It is too late for a batch that has jobs, and books without jobs expire.
 func TestOnlyABatchThatIsToComeHasFirstJobs(t *testing.T) {
 	t.Parallel()
 	b, _ := ahead(t, 2)

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// lost pulls the next job, which must be this one, and its call's answer is lost: it may have charged. It waits out a back-off then, or is at
+// lost pulls the next job, which must be this one, and the answer to its call is lost: it may have been charged. Then it waits out a back-off, or is at
 // the head of the queue if there is none.
 func (b *bench) lost(id string, wait time.Duration) {
 	b.t.Helper()
@@ -23,7 +23,7 @@ func (b *bench) lost(id string, wait time.Duration) {
 	b.finish(pulled, generation)
 }
 
-// Three calls were charged and their answers lost; wherever their jobs wait, a cancel does not say of them that they were not sent.
+// Three calls were charged, and their answers were lost. Wherever their jobs wait, a cancel does not report them as not sent.
 func TestACancelSaysWhatMayHaveBeenCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, func(c *ledger.Config) { c.Money = eurosOrMore })
@@ -60,7 +60,7 @@ func TestACancelSaysWhatMayHaveBeenCharged(t *testing.T) {
 	b.clean("cancelled")
 }
 
-// A pause leaves such jobs as they are: resumed, they go on with their key. Turned into a cancel, it does not.
+// A pause leaves such jobs as they are: once resumed, they continue with their key. If the pause becomes a cancel, they don't.
 func TestAPauseThatBecomesACancelSaysWhatMayHaveBeenCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 9, nil)

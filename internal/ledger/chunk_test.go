@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// all returns everything that Redis has of the bench's gateway, but for receipts, with the gateway's name left out.
+// all returns everything that Redis has of the bench's gateway, except receipts, without the gateway's name.
 func (b *bench) all() map[string]any {
 	b.t.Helper()
 	found := map[string]any{}
@@ -42,7 +42,7 @@ func (b *bench) all() map[string]any {
 	return found
 }
 
-// manySizes are jobs with payloads on both sides of each way of keeping them, and with all kinds of money.
+// manySizes are jobs with payloads on both sides of each border between two ways of storing them, and with all kinds of money.
 func manySizes(batch string) []job.Job {
 	var jobs []job.Job
 	for _, size := range []int{2, 63, 64, 65, 128, 129, 200, 511, 512, 513, 5000, 70_000} {
@@ -55,8 +55,8 @@ func manySizes(batch string) []job.Job {
 	return jobs
 }
 
-// onAlgorithm is a bench with one of admission's algorithms, which has room for 500. Its name is as long as those of others of the same number:
-// a task's message has it.
+// onAlgorithm is a bench with one of admission's algorithms, which has room for 500. Its name is as long as those of others of the same number,
+// because a task's message contains it.
 func onAlgorithm(t *testing.T, algorithm, name string, money func([]byte) string) *bench {
 	b := setup(t, 1000, func(cfg *ledger.Config) {
 		alg, err := bucket.NewAlgorithm(algorithm, []job.Limit{{N: 500, Window: time.Second}, {N: 9000, Window: time.Minute}}, 500, 10)
@@ -71,7 +71,7 @@ func onAlgorithm(t *testing.T, algorithm, name string, money func([]byte) string
 	return b
 }
 
-// Jobs that come in one chunk, whether they go in or are parked, leave to the last field what they leave when each comes by itself.
+// Jobs that come in one chunk, whether they go in or are parked, leave exactly the same fields as jobs that come one by one.
 func TestAChunkLeavesWhatItsJobsLeaveOneByOne(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
@@ -121,7 +121,7 @@ func TestAChunkLeavesWhatItsJobsLeaveOneByOne(t *testing.T) {
 	}
 }
 
-// fill uses up admission's room but for so many jobs, and parks one if that is none.
+// fill uses up admission's room except for some jobs, and parks one if that is none.
 func (b *bench) fill(left int) {
 	b.t.Helper()
 	some := numbered(1, 500-left)
@@ -138,7 +138,7 @@ func (b *bench) pauses(batch string) {
 	b.must(b.books.PauseBatch(b.ctx, batch, "me", "bank closed", noted))
 }
 
-// alike compares all that two benches have.
+// alike compares everything that two benches have.
 func alike(t *testing.T, what string, got, want *bench) {
 	t.Helper()
 	a, b := got.all(), want.all()

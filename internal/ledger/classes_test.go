@@ -48,7 +48,7 @@ func (b *bench) take(class string) (string, int64) {
 	return id, generation
 }
 
-// Jobs of a class wait in its line, and everything that counts the queue counts them.
+// Jobs of a class wait in its line, and are included wherever the queue is counted.
 func TestJobsOfAClassHaveALineOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 100, 10)
@@ -74,7 +74,7 @@ func TestJobsOfAClassHaveALineOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Jobs of a class that passes go in where others have no room, or wait behind parked ones, until so many of them wait. Then they wait behind their own.
+// Jobs of a class that passes go in even if others have no room, or wait behind parked ones, until a number of them waits. Then they wait behind their own.
 func TestAHighClassPassesAdmission(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 1, 3)
@@ -113,7 +113,7 @@ func TestAHighClassPassesAdmission(t *testing.T) {
 	}
 }
 
-// Wherever a job comes back from without a call, it goes to the head of its class's line; one that was called goes with the retries.
+// A job that comes back without a call goes to the head of its class's line, wherever it comes from. One that was called goes to the retries.
 func TestAJobComesBackToItsClass(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 100, 10)
@@ -156,7 +156,7 @@ func TestScheduledAndParkedJobsKeepTheirClass(t *testing.T) {
 	want(t, "batch ones", fmt.Sprint(b.line("batch")), "[b0~1 b1~1 s~2 b2~2]")
 }
 
-// Jobs of a class that the gateway has no more go behind the usual ones, in their order, and those of others stay.
+// Jobs of a class that the gateway no longer has go behind the usual ones, in their order, and those of others stay.
 func TestJobsOfAClassThatIsGoneGoBehindTheOthers(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 2000, 2000)
@@ -177,7 +177,7 @@ func TestJobsOfAClassThatIsGoneGoBehindTheOthers(t *testing.T) {
 	want(t, "classes left", fmt.Sprint(b.c.HKeys(b.ctx, b.keys.Classes()).Val()), "[urgent]")
 }
 
-// The tasks of a cancelled batch are taken out of the lines of classes too.
+// The tasks of a cancelled batch are removed from the lines of classes, too.
 func TestACancelledBatchLeavesNoPaperInAClass(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 100, 10)
@@ -190,7 +190,7 @@ func TestACancelledBatchLeavesNoPaperInAClass(t *testing.T) {
 	want(t, "batch ones", fmt.Sprint(b.line("batch")), "[b2~1]")
 }
 
-// So does one whose worker died after it had opened the attempt only to park the job.
+// A job whose worker died after it had opened the attempt only to park the job also goes back to its class's line.
 func TestAnUncalledJobOfADeadWorkerComesBackToItsClass(t *testing.T) {
 	t.Parallel()
 	b := classed(t, 100, 10)

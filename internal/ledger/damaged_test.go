@@ -10,8 +10,8 @@ import (
 	"spillway/internal/job"
 )
 
-// Somebody writes into a record how many pieces its payload has, or takes one away: nobody works on it for longer than on another job, it is not called,
-// and it is parked with what to look at.
+// Something else writes to a record how many pieces its payload has, or removes a piece. No script works on it for longer than on another job. The job is not called,
+// and is parked with an error that says what to look at.
 func TestADamagedPayloadIsNeitherCalledNorAnEndlessTask(t *testing.T) {
 	t.Parallel()
 	for _, pn := range []string{"3000000000", "-3000000000", "0", "-1", "", " ", "x", "1.5", "9", "1e300", "nan", "inf", "-inf", "0x7fffffff", "\xff\x00", "2", "7"} {

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// flowModel is a gateway with flows, and what its admission should do, worked out from lists and nothing else.
+// flowModel is a gateway with flows, and what its admission should do, computed from lists and nothing else.
 type flowModel struct {
 	*bench
 	rnd    *rand.Rand
@@ -49,7 +49,7 @@ func newFlowModel(t *testing.T, seed uint64) *flowModel {
 	return c
 }
 
-// parts are the class, the route and the lane of a flow.
+// parts returns the class, the route and the lane of a flow.
 func parts(flow string) (class, route, lane string) {
 	at := slices.Index([]byte(flow), ':')
 	class, flow = flow[:at], flow[at+1:]
@@ -57,7 +57,7 @@ func parts(flow string) (class, route, lane string) {
 	return class, flow[:at], flow[at+1:]
 }
 
-// waits is how many jobs stand in the queue that count against a flow: its own, or, where there are no lanes, those of its class.
+// waits returns how many jobs in the queue count against a flow: its own or, without lanes, those of its class.
 func (c *flowModel) waits(flow string) (n int64) {
 	class, _, _ := parts(flow)
 	for other, ids := range c.queued {
@@ -68,7 +68,7 @@ func (c *flowModel) waits(flow string) (n int64) {
 	return n
 }
 
-// goesIn says whether a job finds room, and takes it.
+// goesIn reports whether a job finds room, and takes it.
 func (c *flowModel) goesIn(flow string, cost int64) bool {
 	class, _, _ := parts(flow)
 	room := c.burst - c.level
@@ -113,7 +113,7 @@ func (c *flowModel) offer() {
 	}
 }
 
-// feed takes parked jobs in again, and says whether all are in that find room.
+// feed readmits parked jobs, and reports whether all are in that find room.
 func (c *flowModel) feed(most int) bool {
 	turns, err := c.books.NextRejected(c.ctx, most)
 	c.must(err)
@@ -200,7 +200,7 @@ func (c *flowModel) call() {
 	c.queued[flow] = slices.DeleteFunc(c.queued[flow], func(other string) bool { return other == id })
 }
 
-// discard takes a parked job out.
+// discard discards a parked job.
 func (c *flowModel) discard() {
 	for _, flow := range slices.Sorted(maps.Keys(c.parked)) { // in one order, so that a seed always makes the same schedule
 		ids := c.parked[flow]
@@ -223,7 +223,7 @@ func (c *flowModel) pass(steps int64) {
 	c.level = max(c.level-steps, 0)
 }
 
-// Who goes in, who is parked, and who goes in again agrees with the model: nobody waits behind jobs of another flow, the order in a flow stays, the bucket gives no more
+// Which jobs go in, are parked, and go in again agrees with the model. No job waits behind jobs of another flow, the order in a flow stays, the bucket gives no more
 // than it has, and every parked job goes in in the end.
 func TestRoomIsSharedAmongFlows(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Nothing goes into data of a newer format, whoever has written that: a dispatcher, or a producer that came before any.
+// No job goes into data of a newer format, whether a dispatcher has written that, or a producer that came before any.
 func TestNothingGoesIntoDataOfANewerFormat(t *testing.T) {
 	t.Parallel()
 	for who, key := range map[string]func(redisdb.Keys) string{"a dispatcher": redisdb.Keys.Alive, "a producer": redisdb.Keys.Counters} {
@@ -26,7 +26,7 @@ func TestNothingGoesIntoDataOfANewerFormat(t *testing.T) {
 	}
 }
 
-// The first job says in which format it is, where no dispatcher has said it yet. One that has is not gone against, and asked for no more than once for all jobs.
+// The first job sets the format if no dispatcher has set it yet. A format that is set is not overwritten, and is read only once for all jobs.
 func TestTheFirstJobSaysItsFormat(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 5000, nil)

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// The messages of a chunk's tasks are put together in Redis, from one of each length: to the last byte they are what Encode makes, whatever the
+// Redis makes the messages of a chunk's tasks from one form for each length. They are exactly what Encode makes, whatever the
 // ids, and whether the chunk is plain or not.
 func TestTheMessagesOfAChunkAreWhatEncodeMakes(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// inside takes a bench to a Redis in this process, whose Lua was written by others.
+// inside moves a bench to a Redis in this process, whose Lua is another implementation.
 func (b *bench) inside() {
 	b.t.Helper()
 	db, err := redisdb.Open(b.ctx, "embedded", redisdb.Options{})
@@ -17,8 +17,8 @@ func (b *bench) inside() {
 	b.on(db.Client)
 }
 
-// The books of run and demo without a Redis server are to the last field what a server's would be: whatever goes in or is parked, alone or in a
-// chunk of which nothing is special.
+// The books of run and demo without a Redis server are exactly what a server's would be, whatever goes in or is parked, alone or in a
+// plain chunk.
 func TestTheRedisInsideKeepsTheSameBooks(t *testing.T) {
 	t.Parallel()
 	for n, c := range []struct {

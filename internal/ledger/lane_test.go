@@ -11,7 +11,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// A job's lane is in its record for good. Where jobs name theirs, another one makes another payment; else the payload has it, and says so.
+// A job's lane stays in its record. If jobs name their lanes, another lane makes it another payment; else the payload determines the lane.
 func TestALaneIsPartOfTheJobWhereItNamesIt(t *testing.T) {
 	t.Parallel()
 	for _, own := range []bool{true, false} {
@@ -45,8 +45,8 @@ func TestALaneIsPartOfTheJobWhereItNamesIt(t *testing.T) {
 	}
 }
 
-// Jobs of a class that stand in lanes come back into the queue when the gateway has neither any more, also where the class's own line has been given up, and where something
-// else has written to the lane's record, or taken it away.
+// Jobs of a class that are in lanes come back into the queue when the gateway has neither any more, even if the class's own line has been given up, or something
+// else has overwritten or deleted the lane's record.
 func TestJobsOfAClassComeOutOfTheirLanes(t *testing.T) {
 	t.Parallel()
 	for name, record := range map[string]string{"whole": "cmsgpack.pack({0, '', {}, 'urgent:', 0, 2})", "damaged": `'\193'`, "gone": ""} {

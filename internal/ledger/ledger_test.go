@@ -29,7 +29,7 @@ func (b *bench) rejected(n int) ([]job.Return, error) {
 	return all, err
 }
 
-// returnsOf are jobs as Readmit takes them.
+// returnsOf converts jobs for Readmit.
 func returnsOf(jobs []ledger.Rejected) (all []job.Return) {
 	for _, r := range jobs {
 		all = append(all, r.Return)
@@ -97,7 +97,7 @@ func numbered(from, to int) []job.Job {
 	return jobs
 }
 
-// pull does what dequeue.lua does where it is the turn of a job that was called before, and returns the job and generation pulled.
+// pull does what dequeue.lua does when it is the turn of a job that was called before. It returns the job and generation pulled.
 func (b *bench) pull() (string, int64) {
 	b.t.Helper()
 	var task string

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// The look leaves out what is not there all at once: each line and each set counts also where it is the only one.
+// The look skips what is missing altogether. Each line and each set counts even if it is the only one.
 func TestALookSeesWhatIsAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
@@ -49,7 +49,7 @@ func TestALookSeesWhatIsAlone(t *testing.T) {
 	}
 }
 
-// The rate is that of the last minute by Redis's clock: calls of before it, and of a clock that was ahead, are not in it.
+// The rate is that of the last minute by Redis's clock. Calls before it, and calls by a clock that was ahead, are not in it.
 func TestTheRateIsOfTheLastMinute(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)

@@ -16,10 +16,10 @@ import (
 	"spillway/internal/testkit"
 )
 
-// refusal is what the gateway said of a job: it may hold anything that the job's payload had.
+// refusal is the gateway's answer for a job. It may contain anything that the job's payload had.
 const refusal = "HTTP 402: card 4111 was declined"
 
-// waysToBeOver are all ways in which a job of the batch nov comes to be over.
+// waysToBeOver are all ways in which a job of the batch nov can end.
 var waysToBeOver = map[string]struct {
 	do    func(b *bench)
 	state job.State
@@ -74,7 +74,7 @@ func (b *bench) refused(reason job.Reason) {
 	b.must(deadletter.New(b.c, b.name).Park(b.ctx, a, e, reason))
 }
 
-// took wants all jobs to be taken.
+// took expects all jobs to be taken.
 func (b *bench) took(taken []bool, err error) {
 	b.t.Helper()
 	b.must(err)
@@ -83,7 +83,7 @@ func (b *bench) took(taken []bool, err error) {
 	}
 }
 
-// However a job comes to be over, it is over in the same way: its payload and what the gateway said are gone, its id and its money are known for the
+// However a job ends, the result is the same: its payload and what the gateway said are gone, its id and its money are known for the
 // dedupe window, and the books of its batch outlive it by an hour.
 func TestAJobThatIsOverLeavesItsIDAndItsMoney(t *testing.T) {
 	t.Parallel()
@@ -102,7 +102,7 @@ func TestAJobThatIsOverLeavesItsIDAndItsMoney(t *testing.T) {
 	}
 }
 
-// over wants of a job of the batch nov what holds of each that is over.
+// over checks for a job of the batch nov what is true of every job that is over.
 func (b *bench) over(j job.Job, state job.State) {
 	b.t.Helper()
 	r := b.record("a")
@@ -134,7 +134,7 @@ func (b *bench) over(j job.Job, state job.State) {
 	b.clean("over")
 }
 
-// usedMemory is what the Redis of the bench has in memory, in bytes.
+// usedMemory returns how much memory the bench's Redis uses, in bytes.
 func (b *bench) usedMemory() int {
 	b.t.Helper()
 	_, after, _ := strings.Cut(b.c.Info(b.ctx, "memory").Val(), "used_memory:")
@@ -144,7 +144,7 @@ func (b *bench) usedMemory() int {
 	return n
 }
 
-// Who discards jobs because Redis fills up gets the memory back.
+// Discarding jobs frees memory when Redis fills up.
 func TestADiscardFreesTheMemory(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, nil)

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// The bound is of all parked jobs, and it is newcomers alone that it turns away: a job that was called is parked also beyond it.
+// The bound is on all parked jobs, but it turns away only newcomers: a job that was called is parked even beyond it.
 func TestTheBoundIsForNewcomersAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3, func(cfg *ledger.Config) { cfg.Parked.Jobs, cfg.InOrder = 2, false })
@@ -34,8 +34,8 @@ func TestTheBoundIsForNewcomersAlone(t *testing.T) {
 	want(t, "one more", b.accept("park", numbered(6, 6)...)[0], job.Full)
 }
 
-// The bound of bytes is of the payloads as they are stored, whole or in pieces, and what a parked job's payload is changed to counts too. What is called
-// and parked meanwhile leaves the sum exact.
+// The bound of bytes is on the payloads as they are stored, whole or in pieces. A replaced payload of a parked job counts, too. Calls
+// and parking meanwhile leave the sum exact.
 func TestTheBytesOfWhatIsParkedAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Bytes, cfg.InOrder = 3000, false })
@@ -76,7 +76,7 @@ func TestTheBytesOfWhatIsParkedAreBounded(t *testing.T) {
 	parked(1674)
 }
 
-// However many offer at once, there are never more than may be.
+// However many offers come at once, there are never more parked jobs than allowed.
 func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked.Jobs = 1000 })
@@ -106,7 +106,7 @@ func TestTheBoundHoldsForManyProducersAtOnce(t *testing.T) {
 	}
 }
 
-// What is behind an offer of which jobs could not be parked changes nothing, also when there is room by then.
+// An offer behind one whose jobs could not be parked changes nothing, even if there is room by then.
 func TestNothingOvertakesWhatCouldNotBeParked(t *testing.T) {
 	t.Parallel()
 	for _, bound := range []job.ParkedBound{{Jobs: 1}, {Bytes: 10}} {

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// parkedBy is the jobs that are parked, by reason.
+// parkedBy returns the parked jobs by reason.
 func (b *bench) parkedBy() map[job.Reason][]string {
 	all := map[job.Reason][]string{}
 	for _, r := range job.Reasons() {
@@ -32,8 +32,8 @@ func (b *bench) wantParked(when string, want map[job.Reason][]string) {
 	b.clean(when)
 }
 
-// Whichever way a job of a paused batch comes to be parked, its reason says so, and not its error: queued, scheduled, in a back-off, without room, new
-// in a chunk of its own or among others, in any mode, or back from a call. The texts that people type decide nothing.
+// A job of a paused batch says so by its reason, and not by its error, in whichever way it comes to be parked: queued, scheduled, in a back-off, without room, new
+// in a chunk of its own or among others, in any mode, or back from a call. Texts that people type decide nothing.
 func TestWhateverAPauseParksHasItsReason(t *testing.T) {
 	t.Parallel()
 	const odd = "its batch was cancelled: no, its batch is paused: "
@@ -68,7 +68,7 @@ func TestWhateverAPauseParksHasItsReason(t *testing.T) {
 	b.wantParked("resumed", map[job.Reason][]string{job.Rejected: {"flying", "again", "queued", "later", "full", "plain", "mixed"}, job.Cancelled: {"lone"}})
 }
 
-// Versions before this one parked as cancelled what a pause parked. Each act upon the batch still knows those jobs.
+// Older versions parked the jobs of a paused batch as cancelled. Each act on the batch still knows those jobs.
 func TestWhatAnOlderVersionHasPausedIsTakenIn(t *testing.T) {
 	t.Parallel()
 	act := map[string]func(b *bench) error{

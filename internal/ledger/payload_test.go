@@ -20,7 +20,7 @@ func sized(n int) []byte {
 	return []byte(text.String()[:n-2] + `"}`)
 }
 
-// A payload may be kept in pieces: whoever asks gets it whole, and what is left of a job that is done has none of it.
+// A payload may be stored in pieces. Every reader gets it whole, and nothing of it is left when the job is done.
 func TestAPayloadOfAnySizeIsWhatWasAccepted(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{9, 63, 64, 65, 128, 129, 200, 511, 512, 513, 5000} {
@@ -46,7 +46,7 @@ func TestAPayloadOfAnySizeIsWhatWasAccepted(t *testing.T) {
 	}
 }
 
-// A record whose payload stands whole in one field is read too: what was accepted before an update goes on.
+// A record whose payload is whole in one field is read, too: jobs accepted before an update go on.
 func TestAPayloadInOnePieceIsReadWhateverItsSize(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// A search whose time is up says where it stopped, and the next one goes on from there: together they find all.
+// A search whose time is up says where it stopped, and the next one continues from there. Together they find everything.
 func TestASearchGoesOnWhereItsTimeWasUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 100, nil)

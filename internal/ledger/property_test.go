@@ -13,8 +13,8 @@ import (
 	"spillway/internal/record"
 )
 
-// TestEveryJobIsInExactlyOnePlace does random things in random order, workers dying and stalling included, and holds
-// the books against a plain model: each job accepted is in the one place that its record names, and no job is done twice.
+// TestEveryJobIsInExactlyOnePlace does random things in random order, with workers that die and stall, and compares
+// the books with a plain model: each accepted job is in the one place that its record names, and no job is done twice.
 func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 	t.Parallel()
 	round := 0
@@ -179,7 +179,7 @@ func (w *walk) discard(rt *rapid.T) {
 	}
 }
 
-// withdraw parks or discards a job by hand that waits.
+// withdraw parks or discards a waiting job by hand.
 func (w *walk) withdraw(rt *rapid.T) {
 	id := fmt.Sprintf("j%d", rapid.IntRange(1, 12).Draw(rt, "id"))
 	r := record.Parse(w.name, id, record.Named(w.c.HGetAll(w.ctx, w.keys.Job(id)).Val()))
@@ -192,7 +192,7 @@ func (w *walk) withdraw(rt *rapid.T) {
 	w.must(err)
 }
 
-// audit counts the places where each job is found that could make it go on.
+// audit counts the places from which each job could go on.
 func (w *walk) audit(rt *rapid.T) {
 	places := map[string][]string{}
 	find := func(place string, ids []string) {

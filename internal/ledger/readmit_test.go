@@ -17,7 +17,7 @@ import (
 )
 
 // One script takes a chunk in: jobs of two batches and of none, parked for two reasons, with small, large and unreadable amounts, each
-// several times. What it moves together is what their records say, job for job.
+// several times. The sums that it moves together are those of the records, job by job.
 func TestAChunkThatIsTakenInMovesAllOfItsMoney(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, func(c *ledger.Config) { c.Money = eurosOrMore })
@@ -44,7 +44,7 @@ func TestAChunkThatIsTakenInMovesAllOfItsMoney(t *testing.T) {
 	want(t, "money still parked", text(left), "[]")
 }
 
-// onTwin is a bench with a name of its own, as long as its twin's: a task's message has it.
+// onTwin is a bench with a name of its own, as long as its twin's, because a task's message contains it.
 func onTwin(t *testing.T, name string) *bench {
 	t.Helper()
 	b := setup(t, 100, func(c *ledger.Config) {
@@ -61,7 +61,7 @@ func (b *bench) burst(n int64) {
 	b.on(b.c)
 }
 
-// odd are ids that a name, a pattern, a text or another job's key could be taken for.
+// odd are ids that could be mistaken for a name, a pattern, a text or another job's key.
 var odd = []string{"a~2", "~~", "a~1~1", "7", "%d%s", `"\`, "{x}", "'", "spillway:job", "a:b", "kept~2", strings.Repeat("x", 122), strings.Repeat("}", 125),
 	strings.Repeat("z", 199) + "1"}
 
@@ -108,7 +108,7 @@ func (b *bench) parksOfAllKinds() (jobs []job.Return) {
 	return jobs
 }
 
-// What a chunk of all kinds of job leaves is to the last field what each of them leaves that goes in alone, and no record keeps what is past.
+// A chunk of all kinds of job leaves exactly the same fields as the same jobs one by one, and no record keeps what is past.
 func TestAChunkThatGoesInAgainLeavesWhatItsJobsWouldLeave(t *testing.T) {
 	t.Parallel()
 	for n, act := range []func() string{nil, func() string { return "7" }, deadletter.ByItself} {
@@ -177,7 +177,7 @@ func TestAChunkThatGoesInAgainLeavesWhatItsJobsWouldLeave(t *testing.T) {
 	}
 }
 
-// What few parked jobs have is seen, and what a job that is parked no more must not have goes.
+// What few parked jobs have is seen, and what a job must not have when it is no longer parked goes.
 func TestWhatFewParkedJobsHaveIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -19,7 +19,7 @@ func (b *bench) offer(ticket job.Ticket, mode string, jobs ...job.Job) ([]job.Ad
 	return b.books.Accept(b.ctx, ticket, chunk, mode)
 }
 
-// What the first answer said, the second says too, although every job is known by then and the bucket has filled up.
+// The second answer is the same as the first, although every job is known by then and the bucket has filled up.
 func TestAnOfferMadeAgainGetsTheSameAnswer(t *testing.T) {
 	t.Parallel()
 	for mode, noRoom := range map[string]job.Admittance{"park": job.ParkedNow, "wait": job.Full} {
@@ -45,7 +45,7 @@ func TestAnOfferMadeAgainGetsTheSameAnswer(t *testing.T) {
 	}
 }
 
-// A stalled connection may bring an offer in after its caller has made it again, and gone on.
+// A stalled connection may deliver an offer after its caller has made it again and gone on.
 func TestAnOfferThatComesLateChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
@@ -69,7 +69,7 @@ func TestAnOfferThatComesLateChangesNothing(t *testing.T) {
 	}
 }
 
-// An offer that is to come behind another one changes nothing until that one was carried out.
+// An offer that must come behind another one changes nothing until that one was carried out.
 func TestAnOfferDoesNotOvertakeTheOneBefore(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// SCAN goes through all parts of the jobs, whatever is beside them, and each job comes once.
+// SCAN goes through all parts of the jobs, whatever is beside them, and returns each job once.
 func TestEachJobComesOnceInParts(t *testing.T) {
 	t.Parallel()
 	c := testkit.Client(t)
@@ -45,7 +45,7 @@ func TestEachJobComesOnceInParts(t *testing.T) {
 	}
 }
 
-// SCAN may return a key twice: while Redis makes its table of keys smaller, say.
+// SCAN may return a key twice, for example while Redis shrinks its table of keys.
 func TestAKeyThatComesTwiceIsReadOnce(t *testing.T) {
 	t.Parallel()
 	s := jobScan{seed: maphash.MakeSeed(), parts: 1, seen: map[uint64]struct{}{}}

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// moving is a bench on a cluster of which one gateway's keys can be moved, all but some. Its gateway has each key that accept.lua names.
+// moving is a bench on a cluster from which the keys of one gateway can be moved, except some. The gateway has each key that accept.lua names.
 type moving struct {
 	*bench
 	cluster  *testkit.RedisCluster
@@ -86,7 +86,7 @@ func (m *moving) arrive() {
 	}
 }
 
-// While an operator moves a gateway's keys to another node, a job whose record hasn't gone yet is no new one to the node that has all else.
+// While an operator moves a gateway's keys to another node, the node that has everything but a job's record does not accept the job as new.
 func TestAJobIsKnownWhileItsRecordIsOnAnotherNode(t *testing.T) {
 	t.Parallel()
 	m := onTheMove(t)
@@ -98,7 +98,7 @@ func TestAJobIsKnownWhileItsRecordIsOnAnotherNode(t *testing.T) {
 	}
 }
 
-// Offers that meet a slot on its way to another node are put off, whatever has gone already: nothing says that they are wrong.
+// Offers that meet a slot on its way to another node are put off, whatever has moved already. No job is reported as wrong.
 func TestOffersWaitWhileKeysMove(t *testing.T) {
 	t.Parallel()
 	for name, stay := range map[string]func(*moving) []string{
@@ -129,7 +129,7 @@ func TestOffersWaitWhileKeysMove(t *testing.T) {
 	}
 }
 
-// While keys move, a replay takes no job in: it could find a record on one node and not be let write its task there, half-way through the chunk.
+// While keys move, a replay readmits no job: it could find a record on one node, and not be allowed to write its task there, halfway through the chunk.
 func TestNothingIsTakenInAgainWhileKeysMove(t *testing.T) {
 	t.Parallel()
 	own := func(m *moving, ids ...string) (keys []string) {

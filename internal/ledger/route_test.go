@@ -9,7 +9,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// A job's route is in its record for good: offered again with another one, it is another payment, and the first one stands.
+// A job's route stays in its record. Offered again with another route, it is another payment, and the first one stands.
 func TestARouteIsPartOfTheJob(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2, nil)
@@ -32,7 +32,7 @@ func TestARouteIsPartOfTheJob(t *testing.T) {
 	}
 }
 
-// An attempt knows its route, and what a call is made of is looked at by it: the digest of a route that was changed stops the jobs of that route alone.
+// An attempt knows its route, and the digest of what a call is made of is that of its route. If the digest of one route changes, only the jobs of that route stop.
 func TestAnAttemptHasItsRoute(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, func(c *ledger.Config) {

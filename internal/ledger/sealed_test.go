@@ -70,7 +70,7 @@ func TestMoneyIsReadBeforeThePayloadIsSealed(t *testing.T) {
 	want(t, "money", b.record("a").Money, "4900 ")
 }
 
-// What was accepted under an old key, or in plain, is a duplicate after the key has changed, is called, and is a conflict with another payload.
+// A job that was accepted under an old key, or in plain, is a duplicate after the key has changed, is called, and is a conflict with another payload.
 func TestKeysMayChangeWhileJobsWait(t *testing.T) {
 	t.Parallel()
 	b := sealing(t, "", oldKey)
@@ -106,7 +106,7 @@ func TestAJobWithoutItsKeyIsNotCalled(t *testing.T) {
 	}
 }
 
-// Somebody who can write to Redis gives one job the payload of another, or changes a bit of it.
+// An attacker who can write to Redis gives one job the payload of another, or changes a bit of it.
 func TestAPayloadOfAnotherJobIsNotCalled(t *testing.T) {
 	t.Parallel()
 	for name, tamper := range map[string]func(*bench, string){
@@ -144,15 +144,15 @@ func (b *bench) checked(require bool, active string, keys ...seal.Key) {
 	b.on(b.c)
 }
 
-// put writes a payload into a record, as somebody does who can write to Redis and has no key.
+// put writes a payload to a record, as an attacker could who can write to Redis and has no key.
 func (b *bench) put(id string, payload []byte, more ...any) {
 	k := b.keys.Job(id)
 	b.c.HDel(b.ctx, k, "pn", "p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8")
 	b.must(b.c.HSet(b.ctx, k, append([]any{"p", payload}, more...)...).Err())
 }
 
-// A job whose digest was made with a key is called with the payload of that digest alone. What goes on is what was accepted so: under an older key, and in
-// plain before there were keys, unless sealed payloads are required: then that waits, since nothing says that it was changed.
+// A job whose digest was made with a key is called only with the payload of that digest. Jobs accepted under an older key go on, and so do those accepted in
+// plain before there were keys, unless sealed payloads are required. Then these wait, since nothing shows whether they were changed.
 func TestOnlyThePayloadOfItsDigestIsCalled(t *testing.T) {
 	t.Parallel()
 	mule := []byte(`{"n":999999}`)
@@ -206,7 +206,7 @@ func sealedFor(b *bench, id string, payload []byte) string {
 	return string(stored)
 }
 
-// A process that was given no keys can't tell what was sealed, and still takes no plain text in its place.
+// A process without keys can't check what was sealed, and still accepts no plain text in its place.
 func TestWithoutKeysAPlainPayloadIsNotTakenForASealedOne(t *testing.T) {
 	t.Parallel()
 	b := sealing(t, "k2026", newKey)

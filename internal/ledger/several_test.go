@@ -44,7 +44,7 @@ func (h *crowd) note(cmd redis.Cmder) {
 	h.runs.Add(1)
 }
 
-// waiter is a context that tells when somebody begins to wait for its end.
+// waiter is a context that tells when a caller begins to wait for its end.
 type waiter struct {
 	context.Context
 	waits func()
@@ -55,7 +55,7 @@ func (w waiter) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// at runs all at once: all but the first wait for those. It returns how many went first: two, or more where they come so slowly that a client waits no longer.
+// at runs do n times at once: all but the first wait for those. It returns how many went first: two, or more if the calls come so slowly that a client waits no longer.
 func (h *crowd) at(t *testing.T, n int, do func(ctx context.Context, i int)) (first int64) {
 	t.Helper()
 	h.held.Store(0)
@@ -79,7 +79,7 @@ func (h *crowd) at(t *testing.T, n int, do func(ctx context.Context, i int)) (fi
 	return first
 }
 
-// contents returns all that a Redis keeps, but for the receipts of offers.
+// contents returns everything in a Redis, except the receipts of offers.
 func contents(t *testing.T, c redis.UniversalClient) map[string]string {
 	t.Helper()
 	ctx, all := t.Context(), map[string]string{}
@@ -105,7 +105,7 @@ func contents(t *testing.T, c redis.UniversalClient) map[string]string {
 	return all
 }
 
-// allSorts is jobs of several batches, one of them cancelled, with and without money, dear ones, and one whose time is over.
+// allSorts has jobs of several batches, one of them cancelled, with and without money, with several costs, and one that has expired.
 func allSorts() []job.Job {
 	jobs := numbered(1, 60)
 	for i := range jobs {
@@ -120,7 +120,7 @@ func allSorts() []job.Job {
 	return jobs
 }
 
-// scene brings jobs in and pulls all of them, and some of them are under way elsewhere or were before.
+// scene brings jobs in and pulls all of them. Some are in flight elsewhere or were before.
 func scene(b *bench) (ids []string) {
 	b.accept("park", allSorts()...)
 	b.must(b.books.CancelBatch(b.ctx, "off", "me", "a mistake", 0, noted))
@@ -135,7 +135,7 @@ func scene(b *bench) (ids []string) {
 	return ids
 }
 
-// What is opened and done together, in few runs of a script, comes to the same as what is opened and done one by one: in all of Redis, and in
+// Attempts that are opened and done together, in few runs of a script, have the same result as those opened and done one by one: in all of Redis, and in
 // each answer.
 func TestAttemptsThatShareAScriptComeToTheSame(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"spillway/internal/ledger"
 )
 
-// Redis stalls for 45 s, and the deadline of an attempt passes meanwhile. Its worker lives, and could not say what the call came to: it gets
-// the time to say it, before whoever saw the stall and before a dispatcher that was started since.
+// Redis stalls for 45 s, and the deadline of an attempt passes meanwhile. Its worker lives, and could not report what the call came to. It gets
+// the time to do so, before a dispatcher that saw the stall, and one that was started since, take the attempt.
 func TestAfterAStallTheLivingWriteTheirOutcomesFirst(t *testing.T) {
 	t.Parallel()
 	for name, started := range map[string]bool{"a dispatcher that saw it": false, "one started since": true} {

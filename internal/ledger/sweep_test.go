@@ -21,7 +21,7 @@ func (b *bench) pulse() ledger.Pulse {
 	return p[0]
 }
 
-// live lets virtual time pass in half seconds, as a dispatcher lives it: a pulse each, and a sweep where the pulse asks for one. before is called
+// live lets virtual time pass in half seconds, as a dispatcher does: a pulse each, and a sweep if the pulse asks for one. before is called
 // at each step. It returns what the sweeps did, and when the first of them did something.
 func (b *bench) live(d time.Duration, before func(elapsed time.Duration)) (did ledger.Swept, first time.Duration) {
 	b.t.Helper()
@@ -54,7 +54,7 @@ func (b *bench) beat(skew time.Duration, tasks ...string) {
 	}
 }
 
-// A worker pulls a task and dies before it has opened the attempt; so does one that never got the answer to its dequeue.
+// A worker pulls a task and dies before it has opened the attempt. Another never gets the answer to its dequeue.
 func TestAPulledTaskOfADeadWorkerComesBackLongBeforeItsLeaseEnds(t *testing.T) {
 	t.Parallel()
 	for _, lived := range []time.Duration{0, 700 * time.Millisecond, 5 * time.Second} { // from the last heartbeat to the death
@@ -76,7 +76,7 @@ func TestAPulledTaskOfADeadWorkerComesBackLongBeforeItsLeaseEnds(t *testing.T) {
 	}
 }
 
-// What a dead worker had pulled, and what it had opened, goes on in the order in which it had come, ahead of what waits.
+// What a dead worker had pulled, and what it had opened, goes on in its original order, ahead of what waits.
 func TestADeadWorkersJobsComeBackInTheirOrder(t *testing.T) {
 	t.Parallel()
 	for name, opens := range map[string]bool{"pulled": false, "opened": true} {
@@ -143,7 +143,7 @@ func TestAHealthyGatewayIsNotSwept(t *testing.T) {
 	want(t, "sweep when an attempt is past its deadline", b.pulse().Sweep, true)
 }
 
-// Redis stalls for 45 s: all leases have run out, and the living get the time to extend theirs.
+// Redis stalls for 45 s. All leases have run out, and living workers get the time to extend theirs.
 func TestAfterAStallTheLivingAreAskedFirst(t *testing.T) {
 	t.Parallel()
 	for _, alive := range []bool{true, false} {
@@ -190,7 +190,7 @@ func TestAHeartbeatAtTheLastMomentCounts(t *testing.T) {
 	want(t, "active", b.c.LLen(b.ctx, b.keys.Active()).Val(), 1)
 }
 
-// A process that has just begun finds leases that ended long ago: it needn't watch them.
+// A process that has just begun finds leases that ended long ago: it need not watch them first.
 func TestLeasesThatEndedLongAgoNeedNoWatching(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
@@ -201,7 +201,7 @@ func TestLeasesThatEndedLongAgoNeedNoWatching(t *testing.T) {
 	want(t, "did", did, ledger.Swept{Requeued: 1})
 }
 
-// The worker dies with the call under way: its task may stay where it is until the attempt is judged by its own deadline.
+// The worker dies during the call. Its task may stay where it is until the attempt is judged by its own deadline.
 func TestAnOpenAttemptIsJudgedByItsOwnDeadlineAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
@@ -229,7 +229,7 @@ func TestAnOpenAttemptIsJudgedByItsOwnDeadlineAlone(t *testing.T) {
 	want(t, "attempts", b.record(id).Spent, 1)
 }
 
-// A process with a thousand calls under way is killed: one sweep takes all of them up, in the order of their deadlines.
+// A process with a thousand calls in flight is killed. One sweep takes all of them up, in the order of their deadlines.
 func TestOneSweepTakesUpEveryAttemptThatIsOverdue(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 2000, nil)
@@ -269,7 +269,7 @@ func TestNoTaskOfOursStaysInAsynqsOwnSets(t *testing.T) {
 	want(t, "due", b.c.LLen(b.ctx, b.keys.Due()).Val(), 4)
 }
 
-// The record has gone: whoever pulls the task drops it, and nothing is called.
+// The record has gone. A worker that pulls the task drops it, and makes no call.
 func TestATaskWithoutARecordIsDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)
@@ -298,7 +298,7 @@ func TestEntriesWithoutARecordGo(t *testing.T) {
 	want(t, "pending", b.c.LLen(b.ctx, b.keys.Pending()).Val(), 0)
 }
 
-// The entry says that the deadline has passed, the record that it has not: the record is right.
+// The entry says that the deadline has passed, and the record says that it has not. The record is right.
 func TestAnEntryThatIsTooEarlyIsSetRight(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, nil)

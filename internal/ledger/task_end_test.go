@@ -49,7 +49,7 @@ func TestTheEndOfAnAttemptEndsItsTask(t *testing.T) {
 	}
 }
 
-// Where the answer to a success is lost, it is written down again: asynq is not left to look for the task, and it counts once.
+// If the answer to a success is lost, it is recorded again. asynq need not look for the task, and it counts once.
 func TestASuccessThatIsWrittenDownTwiceEndsItsTask(t *testing.T) {
 	t.Parallel()
 	heard := 0
@@ -65,7 +65,7 @@ func TestASuccessThatIsWrittenDownTwiceEndsItsTask(t *testing.T) {
 	want(t, "tasks active", b.c.LLen(b.ctx, b.keys.Active()).Val(), 0)
 }
 
-// An end that comes after the job was given to somebody else leaves that one's task alone.
+// An end that comes after the job was given to another worker leaves that worker's task alone.
 func TestAnEndThatComesTooLateLeavesTheTaskAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10, func(c *ledger.Config) {

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// waiters are jobs that wait in every way there is, and the generation of each.
+// waiters are jobs that wait in every possible way, and the generation of each.
 func (b *bench) waiters() []job.Return {
 	b.t.Helper()
 	later := member("scheduled", "w")
@@ -27,7 +27,7 @@ func (b *bench) waiters() []job.Return {
 	return b.back("retrying", "unsure", "back", "queued", "dear", "scheduled")
 }
 
-// A person takes jobs out of the queue by hand, wherever they wait; they come back by a replay, and nothing calls them before.
+// A person takes jobs out of the queue by hand, wherever they wait. They come back by a replay, and are not called before.
 func TestJobsThatWaitAreParkedByHand(t *testing.T) {
 	t.Parallel()
 	for name, on := range map[string]func(*bench){"a server": func(*bench) {}, "the Redis inside": (*bench).inside} {
@@ -76,7 +76,7 @@ func (b *bench) parksByHand(t *testing.T) {
 	b.clean("replayed")
 }
 
-// A task that a worker has pulled before its job was taken out is stale: nobody calls it.
+// A task that a worker pulled before its job was taken out is stale: it is not called.
 func TestAJobParkedByHandUnderAWorkersHandsIsNotCalled(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 20, nil)
@@ -91,7 +91,7 @@ func TestAJobParkedByHandUnderAWorkersHandsIsNotCalled(t *testing.T) {
 	b.clean("pulled")
 }
 
-// What is in flight, parked or over is left alone; and so is a job that has gone in again since somebody looked.
+// A job that is in flight, parked or over is left alone, and so is a job that has gone in again since it was looked at.
 func TestOnlyJobsThatWaitAreTakenOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3, nil)
@@ -135,7 +135,7 @@ func TestJobsThatWaitAreDiscardedInOneStep(t *testing.T) {
 	}
 }
 
-// A person who looked at a job before its call knows nothing of that call: a discard takes no job that may have been charged since, unless it says so.
+// A person who looked at a job before its call knows nothing of that call. A discard takes no job that may have been charged since, unless told to.
 func TestAJobThatMayBeChargedByNowIsNotDiscardedUnasked(t *testing.T) {
 	t.Parallel()
 	for _, allowed := range []bool{false, true} {
@@ -154,7 +154,7 @@ func TestAJobThatMayBeChargedByNowIsNotDiscardedUnasked(t *testing.T) {
 	}
 }
 
-// The success of a call that stalled counts also where a person has taken its job out of the queue meanwhile, or has settled it.
+// The success of a call that stalled counts even if a person has taken its job out of the queue meanwhile, or has settled it.
 func TestALateSuccessCountsAfterItsJobWasTakenOut(t *testing.T) {
 	t.Parallel()
 	taken := func(_ []bool, err error) error { return err }
