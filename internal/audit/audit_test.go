@@ -182,7 +182,7 @@ func TestWhatIsPutRightMeanwhileIsNoFault(t *testing.T) {
 	b.c.HSet(b.ctx, b.keys.Task("j1~1"), "state", "retry")
 	b.c.ZAdd(b.ctx, b.keys.AsynqRetry(), redis.Z{Score: 1, Member: "j1~1"})
 	a := b.audit(10)
-	want(t, "while nobody sweeps", said(a.Faults.List), "accepted: 1, found: 0\nj1: its task is in asynq's retry set")
+	want(t, "without a sweep", said(a.Faults.List), "accepted: 1, found: 0\nj1: its task is in asynq's retry set")
 	swept := 0
 	sweep := sync.OnceFunc(func() {
 		_, err := b.books.Sweep(b.ctx)
@@ -195,7 +195,7 @@ func TestWhatIsPutRightMeanwhileIsNoFault(t *testing.T) {
 	a, err := b.g.Audit(b.ctx, audit.Params{Most: 10, Progress: func(int64) { sweep() }})
 	b.must(err)
 	want(t, "sweeps", swept, 1)
-	want(t, "while somebody sweeps", said(a.Faults.List), "")
+	want(t, "with a sweep", said(a.Faults.List), "")
 }
 
 // Workers pull, finish, fail, park and replay, and jobs come in, while audit after audit finds the books in order.

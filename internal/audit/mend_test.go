@@ -161,7 +161,7 @@ func TestOneProcessMendsAndDoesNotDoItForEver(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	b.accept("park", numbered(1, 1)...)
-	b.c.HIncrBy(b.ctx, b.keys.Counters(), "accepted", 1) // what nobody can mend
+	b.c.HIncrBy(b.ctx, b.keys.Counters(), "accepted", 1) // can't be repaired
 	first, second := b.g.Mender(), b.g.Mender()
 	want(t, "did", b.mend(first), audit.Mended{})
 	for _, m := range []*audit.Mender{first, second} {
@@ -170,12 +170,12 @@ func TestOneProcessMendsAndDoesNotDoItForEver(t *testing.T) {
 		want(t, "did within the rest", b.mend(m), audit.Mended{})
 	}
 	if rest := b.c.PTTL(b.ctx, b.keys.Mend()).Val(); rest < 14*time.Minute || rest > 15*time.Minute {
-		t.Errorf("somebody looks again in %v", rest)
+		t.Errorf("the next look is in %v", rest)
 	}
 	b.c.Del(b.ctx, b.keys.Mend())
 	want(t, "did afterwards", b.mend(second), audit.Mended{Requeued: 1})
 	if rest := b.c.PTTL(b.ctx, b.keys.Mend()).Val(); rest < time.Second || rest > 30*time.Second {
-		t.Errorf("after something was mended somebody looks again in %v", rest)
+		t.Errorf("after a repair the next look is in %v", rest)
 	}
 }
 

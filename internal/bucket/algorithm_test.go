@@ -384,7 +384,7 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 				}
 			}
 			if got := ask(t, k, alg, epoch+1_100_000, 20, 1)[0]; got != 10 {
-				t.Errorf("%s: %d after a second of asking in vain, want 10", name, got)
+				t.Errorf("%s: %d after a second of refusals, want 10", name, got)
 			}
 		}
 	})
@@ -547,7 +547,7 @@ func TestNewAlgorithmIsPrepared(t *testing.T) {
 			t.Errorf("%s: %v and %v", name, prepared.Args(), plain.Args())
 		}
 		if first, again := prepared.Args(), prepared.Args(); &first[0] != &again[0] {
-			t.Errorf("%s: its arguments are made anew", name)
+			t.Errorf("%s: its arguments are computed again", name)
 		}
 	}
 	if got := (TokenBucket{[]job.Limit{{N: 10, Window: time.Second}}, 20}).Args(); !reflect.DeepEqual(got, []any{"token-bucket 1/100000/2000000/ "}) {

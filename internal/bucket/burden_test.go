@@ -74,7 +74,7 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 		testkit.Eventually(t, time.Second, "one more caller to wait", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return len(b.waiting) == i+1 })
 	}
 	if _, is := b.Overloaded(time.Now()); !is {
-		t.Error("somebody waits, and it is not overloaded")
+		t.Error("a caller waits, and it is not overloaded")
 	}
 	for range 50 {
 		b.ready(0, most)
@@ -84,7 +84,7 @@ func TestAProcessThatIsTooSlowTakesFewerSlots(t *testing.T) {
 	}
 	b.add(-299)
 	if len(got) != 0 {
-		t.Error("somebody went in without room")
+		t.Error("a caller went in without room")
 	}
 	b.add(-200)
 	if n := <-got + <-got; n != 2 {
@@ -219,7 +219,7 @@ func TestATurnIsNotLost(t *testing.T) {
 	select {
 	case <-second.come:
 	default:
-		t.Error("nobody's turn: the one that had it is gone")
+		t.Error("the turn of the caller that gave up did not pass to the next")
 	}
 }
 

@@ -175,7 +175,7 @@ func TestWhatIsSetForALaneIsDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if tasks := w.picked(p); !slices.Equal(tasks, []string{"b~1"}) {
-		t.Errorf("%v were called when b was set anew", tasks)
+		t.Errorf("%v were called when b was set again", tasks)
 	}
 }
 

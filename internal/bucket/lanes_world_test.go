@@ -174,7 +174,7 @@ func (w *lanesWorld) checkCounts() {
 	}
 	for name, n := range is {
 		if n > 0 {
-			w.fail("nobody says that %s are %d", name, n)
+			w.fail("Redis has no number of %s, which are %d", name, n)
 		}
 	}
 }

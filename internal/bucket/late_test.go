@@ -73,6 +73,7 @@ func latePacer(t *testing.T, cfg PacerConfig, edges, costs []int64) *Pacer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.within = unhurried
 	ctx, pl := context.Background(), p.plan.Load()
 	p.client.HSet(ctx, p.keys.Pace(), "g", pl.shape)
 	for k, w := range pl.windows {

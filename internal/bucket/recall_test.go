@@ -194,7 +194,7 @@ func TestWhatWasTakenBackAfterASnapshotStaysSo(t *testing.T) {
 
 	r.pause("a", true)
 	r.looks(&r.one, 0)
-	r.wants("paused anew", "pp-")
+	r.wants("paused again", "pp-")
 	r.pause("a", false)
 	r.looks(&r.one, 0)
 	restore()
@@ -222,7 +222,7 @@ func TestManyAreToldAgainInParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	if told, err := r.p.tellAgain(t.Context(), r.one.all, liveAt{at.epoch, at.version - 1}, at); err != nil || told != 0 {
-		t.Errorf("told %d over what somebody has set: %v", told, err)
+		t.Errorf("told %d over what an operator has set: %v", told, err)
 	}
 }
 

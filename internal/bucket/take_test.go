@@ -105,7 +105,7 @@ func TestThoseThatTakeASlotShareAnswers(t *testing.T) {
 		t.Errorf("not in order: %v", at)
 	}
 	if free := p.waiters.ready(); free != nil {
-		t.Error("nobody waits, and the next job is kept back")
+		t.Error("no job waits, and the next one is kept back")
 	}
 }
 

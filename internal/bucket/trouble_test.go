@@ -43,7 +43,7 @@ func TestTroubleThatComesAgainIsTheJobsOwn(t *testing.T) {
 				}
 			}
 			if s := f.look(); s != (Standing{}) {
-				t.Errorf("%+v: nobody is to wait for it", s)
+				t.Errorf("%+v: other jobs must not wait for it", s)
 			}
 		})
 	}
@@ -256,7 +256,7 @@ func TestJobsThatAreNotLetInHoldNobodyForLong(t *testing.T) {
 		f.closed(f.meets(job.Deny, fmt.Sprint("row", i), 0, 0))
 	}
 	if out := f.meets(job.Deny, "row4", 0, 0); !out.Opened {
-		t.Errorf("%+v: four in a row, and nobody else was let in", out)
+		t.Errorf("%+v: four in a row, and no other job was let in", out)
 	}
 }
 

@@ -42,15 +42,9 @@ func (w *world) pacer(cfg PacerConfig) *Pacer {
 	cfg.NowMicros = func() int64 { return w.now }
 	p := newTestPacer(w.t, w.client, cfg)
 	p.client = once{line{w.client, w}}
-	p.within = unhurried
 	p.clock = w
 	p.began = w.Now()
 	return p
-}
-
-// unhurried waits for an answer as long as it takes, however slow the machine is: no time passes in the world meanwhile.
-func unhurried(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithCancel(ctx)
 }
 
 // line is the way to Redis: answers take time, and scripts may be replaced by mutants.

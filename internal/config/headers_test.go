@@ -58,7 +58,7 @@ func TestHeadersFromTheJobThatCantBe(t *testing.T) {
 		}
 	}
 	if got := faultsOf(t, headerFile("${NOT_SET} {id}"), Options{}); len(got) > 0 {
-		t.Errorf("a command that calls nobody needs no secrets: %v", got)
+		t.Errorf("a command that makes no calls needs no secrets: %v", got)
 	}
 	for line, want := range map[string]string{
 		"headers: {Idempotency-Key: '{id}'}":                                                                  "this is the idempotency header",

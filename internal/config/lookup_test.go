@@ -37,7 +37,7 @@ func TestAValueFromAFile(t *testing.T) {
 		}
 	}
 	if _, err := Parse(file, []byte(strings.Replace(withFile, "KEY", "away.key", 1)), Options{}); err != nil {
-		t.Errorf("a command that calls nobody needs no secret of a gateway: %v", err)
+		t.Errorf("a command that makes no calls needs no secret of a gateway: %v", err)
 	}
 }
 

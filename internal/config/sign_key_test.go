@@ -97,7 +97,7 @@ func TestPrivateKeysThatSign(t *testing.T) {
 		}
 	}
 	if _, err := Parse("x.yaml", []byte(withRequest(`sign: {header: S, content: "{body}", private_key: "${NONE}", algorithm: es256}`)), Options{Env: opt.Env}); err != nil {
-		t.Errorf("a command that calls nobody needs no key: %v", err)
+		t.Errorf("a command that makes no calls needs no key: %v", err)
 	}
 }
 

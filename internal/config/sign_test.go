@@ -76,6 +76,6 @@ func TestProxy(t *testing.T) {
 		}
 	}
 	if _, err := Parse("x.yaml", []byte(withRequest(`proxy: "http://${NOT_SET}@proxy:3128"`)), Options{Env: testEnv}); err != nil {
-		t.Errorf("a command that calls nobody needs no proxy: %v", err)
+		t.Errorf("a command that makes no calls needs no proxy: %v", err)
 	}
 }

@@ -92,7 +92,7 @@ func TestAReplacedPayloadNeedsAnApprovalOfItsOwn(t *testing.T) {
 		t.Errorf("another payee: %v await, with %s", got, b.record("a").Money)
 	}
 	if err := b.approve("ben", shown); err == nil {
-		t.Error("a payee is approved whom nobody was shown")
+		t.Error("a payee is approved that was never shown")
 	}
 	b.must(b.approve("ben", b.batch("p").ApprovedAs()))
 	b.wantParked("approved again", map[job.Reason][]string{job.Rejected: {"a", "b"}, job.Refused: {"alone"}})

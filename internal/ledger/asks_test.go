@@ -362,7 +362,7 @@ func TestPendingJobsAreParkedWhenNobodyAsks(t *testing.T) {
 	}
 	b.pass(time.Second)
 	if n, next, err := b.books.Unask(b.ctx, "no look-up"); n != 2 || next >= 0 || err != nil {
-		t.Errorf("nobody asks: %d parked, the next in %s, %v", n, next, err)
+		t.Errorf("no process asks: %d parked, the next in %s, %v", n, next, err)
 	}
 	if r := b.record("a"); r.Reason != job.UnknownOutcome || r.Error != "no look-up" {
 		t.Errorf("it is parked as %s: %s", r.Reason, r.Error)

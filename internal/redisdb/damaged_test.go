@@ -29,7 +29,7 @@ func TestEveryKeyHasAType(t *testing.T) {
 		}
 		key := m.Call(args)[0].String()
 		if redisdb.TypeOf(key) == "" {
-			t.Errorf("%s: nobody knows of which type %s is", name, key)
+			t.Errorf("%s: the type of %s is unknown", name, key)
 		}
 		if len(args) == 0 && !slices.Contains(whole, key) {
 			t.Errorf("%s: %s is none of the gateway's own keys", name, key)
@@ -37,7 +37,7 @@ func TestEveryKeyHasAType(t *testing.T) {
 	}
 	for _, key := range append(k.TaskEnd("t", time.Now()).Keys, whole...) {
 		if redisdb.TypeOf(key) == "" {
-			t.Errorf("nobody knows of which type %s is", key)
+			t.Errorf("the type of %s is unknown", key)
 		}
 	}
 	for _, other := range []string{"", "x", "spillway:wake", "spillway:{g}:other", "spillway:{g}:other:x", "asynq:{g}:job:x"} {

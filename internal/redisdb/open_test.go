@@ -146,7 +146,7 @@ func TestOpenTLSChecksTheServersName(t *testing.T) {
 		"--tls-auth-clients", "no")
 	_, err := Open(t.Context(), fmt.Sprintf("rediss://127.0.0.1:%d/0", port), Options{})
 	if err == nil || !strings.Contains(err.Error(), "certificate") || Away(err) {
-		t.Fatalf("a certificate that nobody vouches for: %v", err)
+		t.Fatalf("a certificate of an unknown authority: %v", err)
 	}
 }
 
