@@ -27,8 +27,8 @@ type laneTrial struct {
 	lasts           int64   // µs
 	losing          bool    // Redis loses writes now and then
 	operated        bool    // an operator sets what lanes may have, and pauses lanes and routes
-	together, chunk int64   // jobs that come together; slots wanted at a time, at most
-	lasting         int64   // a call ends so long after it was written, at most (µs); 0 = nobody hears of its end
+	together, chunk int64   // how many jobs come together, and how many slots are wanted at a time, at most
+	lasting         int64   // a call ends at most this long after it was written (µs); 0 = its end is not reported
 	waits           float64 // share of calls whose answer holds their lane or their route
 }
 

@@ -149,7 +149,7 @@ func (w *lanesWorld) end(p *Pacer, s job.Slot, j laneJob) {
 		}
 		w.scopes.holds[scope] = &holdModel{}
 		w.scopes.heard++
-	case w.waits == 0 || x < 0.8: // else nobody hears what came of it
+	case w.waits == 0 || x < 0.8: // else its outcome is not reported
 		p.Succeeded(ctx, s, true)
 	}
 	p.End(ctx, s)

@@ -41,7 +41,7 @@ func (w *world) live(u upheaval) (out ran) {
 		}
 		dying := w.rng.IntN(3)
 		w.work(tr, processes[dying], time.Second, &out)
-		processes[dying] = w.pacer(u.cfg) // it dies after a last spell that nobody heard of; a fresh one comes
+		processes[dying] = w.pacer(u.cfg) // it dies after a last spell that no other process heard of; a fresh one comes
 		w.lose()
 		w.object(processes[dying], processes)
 	}

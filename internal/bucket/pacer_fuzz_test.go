@@ -96,7 +96,7 @@ func (p *played) op(what, which, wait, size byte) {
 	who := p.processes[i%len(p.processes)]
 	switch {
 	case what < 6:
-		if what%2 == 0 && p.asked != nil { // whoever was granted the newest slots dies with the news
+		if what%2 == 0 && p.asked != nil { // the process that got the newest slots dies with the news
 			p.processes[slices.Index(p.processes, p.asked)] = p.process()
 			p.asked = nil
 		}

@@ -46,7 +46,7 @@ func TestPermitsThatGoBackAreFoundAmongThousands(t *testing.T) {
 				slot, at, cost = slot+1, at+1, 7
 			}
 			args = append(args, slot, at, cost, "", 5)
-			has := func(edge int64) int { // the last of those that are alike
+			has := func(edge int64) int { // the last of equal ones
 				i := len(all) - 1
 				for i >= 0 && all[i] != [2]int64{edge, cost} {
 					i--

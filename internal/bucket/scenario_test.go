@@ -168,7 +168,7 @@ func TestHoldThenOneThenTheRest(t *testing.T) {
 		w.expect(w.reserve(other, wish{want: 16}), stateHeld, 0)
 		w.pass(100 * time.Millisecond)
 	}
-	other.Succeeded(ctx, job.Slot{}, true) // an older call's: nobody was sent ahead yet
+	other.Succeeded(ctx, job.Slot{}, true) // an older call's: no call was sent ahead yet
 	g := w.reserve(other, wish{want: 16})
 	w.expect(g, stateOK, 1)
 	if g.slots[0].At < until.UnixMicro() {

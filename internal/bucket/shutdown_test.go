@@ -146,7 +146,7 @@ func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
 				d.expect(d.reserve(d.pacer(cfg), wish{want: 1, cost: 1}), stateLost, 0)
 			case "an operator says so":
 				p = d.pacer(cfg)
-				d.reserve(p, wish{want: 1, cost: 1}) // somebody asks before the doubt is noticed
+				d.reserve(p, wish{want: 1, cost: 1}) // a process asks before the doubt is noticed
 				d.client.HSet(t.Context(), d.keys.Pace(), "r", fmt.Sprintf("restored %d", snapshot))
 			}
 			d.spend(p, &out, 2*time.Minute)

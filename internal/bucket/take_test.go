@@ -60,7 +60,7 @@ func TestThoseThatTakeASlotShareAnswers(t *testing.T) {
 	t.Parallel()
 	c := testkit.Client(t)
 	p := newTestPacer(t, c, PacerConfig{Gateway: testkit.Gateway(t), Limits: []job.Limit{per(1000, time.Second)}})
-	p.takeTurn <- struct{}{} // nobody is served yet
+	p.takeTurn <- struct{}{} // no job is served yet
 	const all, gone = 40, 7
 	slots := make([]job.Slot, all)
 	leaving, leave := context.WithCancel(t.Context())

@@ -128,7 +128,7 @@ type trial struct {
 	// forget keeps late writes from being reported, as a mutant would.
 	forget bool
 	lose   bool         // Redis forgets everything now and then
-	line   int64        // answers are on their way for at most so long, µs; then nobody knows the time exactly
+	line   int64        // answers take at most this long, µs; above 0, no process knows the time exactly
 	swap   swap         // a change of a script
 	mutate func(*Pacer) // before every reservation
 	after  func(*Pacer) // and after it

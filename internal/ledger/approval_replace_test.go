@@ -78,7 +78,7 @@ func TestAReplacedPayloadNeedsAnApprovalOfItsOwn(t *testing.T) {
 	b.wantParked("approved", map[job.Reason][]string{job.Rejected: {"a", "b"}, job.Refused: {"alone"}})
 	b.clean("approved")
 
-	if got := b.replaces("eve@laptop", bill("a", "p", "699")); len(got) != 1 { // less than what was approved, and maybe to somebody else
+	if got := b.replaces("eve@laptop", bill("a", "p", "699")); len(got) != 1 { // less than what was approved, but maybe to another payee
 		t.Errorf("changed after the approval: %v await", got)
 	}
 	b.shelve()

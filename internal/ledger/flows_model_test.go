@@ -141,7 +141,7 @@ func (c *flowModel) feed(most int) bool {
 	if len(turns.Jobs) > 0 && slices.Contains(answers, job.Enqueued) {
 		return false
 	}
-	for flow, ids := range c.parked { // whoever is next in turn can't go in
+	for flow, ids := range c.parked { // the next job in turn can't go in
 		if class, _, _ := parts(flow); len(ids) > 0 && class == pass && c.waits(flow) < c.most {
 			c.t.Fatalf("flow %s passes, and stays parked", flow)
 		}

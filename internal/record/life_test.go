@@ -466,7 +466,7 @@ var lives = []func(l *living){
 		_, err := l.books.Withdraw(l.ctx, l.as("", ""), "by hand")
 		l.must(err)
 	},
-	func(l *living) { // nobody asks any more
+	func(l *living) { // no process asks any more
 		l.pending()
 		_, _, err := l.asked.Unask(l.ctx, "no look-up is configured")
 		l.must(err)

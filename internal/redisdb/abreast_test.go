@@ -48,7 +48,7 @@ func TestALookThatFailsFailsForItself(t *testing.T) {
 	errs := make([]error, 20)
 	redisdb.Abreast(t.Context(), db.Client, len(errs), func(c redis.UniversalClient, i int) {
 		if i == 3 {
-			return // asks nothing, and keeps nobody waiting
+			return // asks nothing, and does not delay the others
 		}
 		_, errs[i] = c.HGetAll(t.Context(), redisdb.NewKeys(fmt.Sprint("g", i)).Rate()).Result()
 		if i == 5 { // another failure in the same round trip, before the damaged one
