@@ -347,6 +347,7 @@ func TestLimitsMoveLive(t *testing.T) {
 
 // The hint of a refusal is exact: one microsecond earlier the job is refused, then it is granted. A cost that can never be granted is reported as such.
 func TestRetryIsExact(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			rapid.Check(t, func(rt *rapid.T) {
@@ -373,6 +374,7 @@ func TestRetryIsExact(t *testing.T) {
 
 // A refusal changes nothing: a caller that asks all the time gets as much as one that asks once.
 func TestRefusalsLeaveNoTrace(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			alg, _ := newAlgorithm(name, []job.Limit{{N: 10, Window: time.Second}, {N: 1000, Window: time.Minute}}, 10, 10)
@@ -392,6 +394,7 @@ func TestRefusalsLeaveNoTrace(t *testing.T) {
 
 // Redis's clock goes back by five minutes while the bucket is full: room appears as if the clock had not changed.
 func TestClockSetBackWhileFull(t *testing.T) {
+	testkit.OneGoroutine(t)
 	onBoth(t, func(t *testing.T, fresh func() keeper) {
 		for _, name := range job.Algorithms() {
 			alg, _ := newAlgorithm(name, []job.Limit{{N: 10, Window: time.Second}}, 10, 10)

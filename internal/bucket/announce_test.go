@@ -137,6 +137,7 @@ func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 
 // However many calls of a fast limit count after a slot, the slot is inserted in order, is found again, and the list has all calls.
 func TestAQuickLimitsListIsKeptInOrder(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	const n = 6000
 	w := newWorld(t, testkit.Client(t), 7)

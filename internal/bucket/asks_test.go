@@ -12,6 +12,7 @@ import (
 
 // While a lane has jobs, look-ups take a tenth of its permits: no more, however many look-ups there are, and no less.
 func TestLookUpsTakeATenthOfALaneWithJobs(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	ctx := context.Background()
 	w := newLanesWorld(newWorld(t, testkit.Client(t), 1), laneTrial{processes: 1, cfg: PacerConfig{

@@ -122,6 +122,7 @@ func TestALossAfterAStepBackIsNoticed(t *testing.T) {
 // After a fail-over to a Redis whose clock is behind, it is unknown since when slots are missing. But Redis's own append-only file lacks only its last
 // seconds, whatever the clock says.
 func TestAFailOverToAClockBehind(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 1000, Window: day}}}
 	for name, c := range map[string]struct {
@@ -158,6 +159,7 @@ func TestAFailOverToAClockBehind(t *testing.T) {
 
 // What was called at a higher pace than now, and is lost, is charged by that pace.
 func TestALossFromBeforeALimitWasLowered(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	thousand := job.Limit{N: 1000, Window: day}
 	d := newDisk(t, "--appendonly", "no")
@@ -176,6 +178,7 @@ func TestALossFromBeforeALimitWasLowered(t *testing.T) {
 
 // A job that costs more than all before it is lost together with its slot, and waits again. It may have been called.
 func TestALossMayHaveTakenACostlyJob(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	hour := job.Limit{N: 100, Window: time.Hour}
 	d := newDisk(t)
@@ -209,6 +212,7 @@ func TestAnIdleGatewayKeepsItsState(t *testing.T) {
 
 // After a power cut, a machine starts with a clock that is an hour ahead, and corrects it. The correction causes no further loss.
 func TestAStepBackAfterAPowerCut(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	d := newDisk(t)
 	var shift int64
@@ -232,6 +236,7 @@ func TestAStepBackAfterAPowerCut(t *testing.T) {
 
 // A power cut in the first seconds of a burst, after a quiet time, loses only those seconds, however long Redis is away.
 func TestAPowerCutAfterAQuietTime(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	d := newDisk(t)
 	p := d.pacer(tenMinutes)

@@ -164,6 +164,7 @@ func (s *story) between(from, to int64) (n int64) {
 // Redis's clock is set back or ahead, by little or much, again and again. No call goes at a slot of the time before, and five
 // seconds later the rate is what it was.
 func TestNoCallGoesAtASlotOfAnotherClock(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, leap := range map[string]time.Duration{"1.5 s back": -1500 * time.Millisecond, "4 s back": -4 * time.Second, "an hour back": -time.Hour,
 		"20 ms ahead": 20 * time.Millisecond, "4 s ahead": 4 * time.Second, "an hour ahead": time.Hour} {
@@ -192,6 +193,7 @@ func TestNoCallGoesAtASlotOfAnotherClock(t *testing.T) {
 // A process stands still, and its way to Redis is cut meanwhile. It can't report how late its calls are, and another process gets
 // their permits. So late calls are given back.
 func TestACallThatCannotBeReportedIsNotMadeLate(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for _, line := range []time.Duration{0, 20 * time.Millisecond} {
 		t.Run(line.String(), func(t *testing.T) {
@@ -384,6 +386,7 @@ func TestAProcessBeginsInASlewThatNobodyWatched(t *testing.T) {
 // One process has seen the whole slew, another began in the middle of it, and a third one later. Then Redis's clock is slewed again. None of them has seen what
 // the others could not report yet, and all together keep a window longer than any one of them would.
 func TestWhatProcessesSawOfASlewAddsUp(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	limits := []job.Limit{{N: 4, Window: time.Second}, {N: 24, Window: 30 * time.Second}}
 	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}

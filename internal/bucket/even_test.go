@@ -11,6 +11,7 @@ import (
 // After a rest, the calls of a gateway fill its window evenly, so that none of the windows after it has a pause. From then on they catch up with
 // slots that were given back.
 func TestCallsComeEvenlyAfterARest(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 1)
 	p := w.pacer(PacerConfig{Limits: []job.Limit{per(100, time.Second)}})
@@ -78,6 +79,7 @@ func TestCallsOfALongWindowAreSpacedAsALossCountsThem(t *testing.T) {
 
 // A limit has a pace even if it allows a call in less than a microsecond.
 func TestAnyLimitHasAPace(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for _, l := range []job.Limit{per(900_001, time.Second), per(1_000_000, time.Second), per(1, time.Microsecond), per(job.MaxCount, time.Second), per(1, longestW)} {
 		w := newWorld(t, testkit.Client(t), 1)
@@ -87,6 +89,7 @@ func TestAnyLimitHasAPace(t *testing.T) {
 
 // Calls catch up with slots that were given back, even if Redis's clock was set back since the last rest.
 func TestAClockSetBackIsNoLongRest(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	s := newStory(t, PacerConfig{Limits: []job.Limit{per(100, time.Second)}}, 1)
 	s.pass(3 * time.Second)

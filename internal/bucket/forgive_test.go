@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // charged is a gateway whose long limits a loss has charged. No process lives that knew of a slot.
@@ -35,6 +36,7 @@ func (w *world) charges(p *Pacer, want ...Charge) {
 
 // A loss has used up a day's limit. It is free again when an operator says that those calls were not made. What is called after that counts.
 func TestAChargeIsForgiven(t *testing.T) {
+	testkit.OneGoroutine(t)
 	for name, day1000 := range map[string]job.Limit{"exact": {N: 1000, Window: day}, "in parts": {N: exactN + 1, Window: day}} {
 		t.Run(name, func(t *testing.T) {
 			w, p := charged(t, day1000)

@@ -97,6 +97,7 @@ func TestLanesCanBeLookedAt(t *testing.T) {
 
 // A caller that goes through the lanes a few at a time sees each of them.
 func TestLanesAreGoneThroughAFewAtATime(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	w := newLanesWorld(newWorld(t, testkit.Client(t), 1), laneTrial{cfg: PacerConfig{Limits: []job.Limit{per(10, time.Second)}, Lanes: &Lanes{}}, processes: 1})
 	const lanes = 2000

@@ -55,6 +55,7 @@ func TestWhatWasSetForLanesGoesWithThem(t *testing.T) {
 // Something else has overwritten or deleted a key of one job or one lane. Other lanes go on, and no task is lost from the queue. A lane whose record can't be
 // read counts as having used up its limits.
 func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	ctx := context.Background()
@@ -119,6 +120,7 @@ func TestADamagedKeyTakesNoTaskOutOfTheQueue(t *testing.T) {
 
 // Redis's clock is set back while a lane waits for its permit, long after a job was bound. The lane waits until the permit is ready, and at most the 5 minutes more until it is looked at again.
 func TestALaneWaitsNoLongerWhenTheClockIsSetBack(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(1, 3*time.Hour)}}}
@@ -223,6 +225,7 @@ func TestWhoHearsOfNoResumeAsks(t *testing.T) {
 
 // How many calls of a lane may be in flight is set live: fewer, more, or any number although the file has a cap. Afterwards what the file says holds again.
 func TestTheCapOfALaneIsSetLive(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	n := func(calls int64) *int64 { return &calls }

@@ -248,18 +248,20 @@ func TestLanesSetLiveAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	testkit.OneGoroutine(t)
 	client := testkit.Client(t)
-	seeds := []uint64{139} // a lane without jobs, throttled by a limit that is raised then
-	for seed := range uint64(testkit.Often(16, 1000)) {
-		seeds = append(seeds, seed)
-	}
-	for _, seed := range seeds {
-		for name, draw := range map[string]func(uint64) laneTrial{"all": drawLive, "shares": drawShares} {
-			tr := draw(seed)
+	for name, trials := range map[string]struct {
+		draw  func(uint64) laneTrial
+		seeds []uint64
+	}{
+		"all":    {drawLive, laneSeeds(1000, 139, 0, 1, 8)}, // 139: a lane without jobs, throttled by a limit that is raised then
+		"shares": {drawShares, laneSeeds(1000, 1, 9)},
+	} {
+		for _, seed := range trials.seeds {
+			tr := trials.draw(seed)
 			w := newLanesWorld(newWorld(t, client, seed), tr)
 			if wrong := w.play(); len(wrong) > 0 {
 				t.Fatalf("%s, seed %d: %v\n%+v\n%+v", name, seed, wrong, tr, tr.cfg.Lanes)
 			}
-			t.Logf("%s, seed %s: %d jobs, %d bound, %d called", name, strconv.FormatUint(seed, 10), w.granted, w.misses, len(w.sent))
+			t.Logf("%s, seed %d: %d jobs, %d bound, %d called", name, seed, w.granted, w.misses, len(w.sent))
 		}
 	}
 }
@@ -267,6 +269,7 @@ func TestLanesSetLiveAgainstTheModel(t *testing.T) {
 // A lane gets limits of its own, and they are reset. From then on it has the limits of all lanes, and what it called meanwhile counts. The mutant remembers
 // calls only as long as the lane's own limits need them.
 func TestAResetCountsWhatWasCalledBefore(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client := testkit.Client(t)
 	mutant := bent{"r.kept = permits.both(r.limits, L.limits)", "r.kept = r.limits"}.texts(t)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // laneTrial is a gateway with lanes, and what happens to it.
@@ -30,6 +31,14 @@ type laneTrial struct {
 	together, chunk int64   // how many jobs come together, and how many slots are wanted at a time, at most
 	lasting         int64   // a call ends at most this long after it was written (µs); 0 = its end is not reported
 	waits           float64 // share of calls whose answer holds their lane or their route
+}
+
+// laneSeeds returns the seeds of trials to play: in the short form those with which trials find the mutants of the scripts, and in the long form (-long) the first ones, too.
+func laneSeeds(first uint64, short ...uint64) []uint64 {
+	for seed := range uint64(testkit.Often(0, int(first))) {
+		short = append(short, seed)
+	}
+	return short
 }
 
 // drawLosses draws a trial in which Redis loses writes.

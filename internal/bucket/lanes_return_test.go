@@ -14,6 +14,7 @@ import (
 
 // A pick may wake more lanes than one command takes. Here 4,800 come back at once after a rest, and all but one of 300 want a route that is paused.
 func TestThousandsOfLanesComeBackAtOnce(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	ctx := context.Background()
 	const lanes, every = 4800, 300

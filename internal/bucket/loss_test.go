@@ -101,11 +101,12 @@ var upheavals = map[string]upheaval{
 
 // However often Redis forgets everything, no window holds more than its limit, as long as a process lives that knew of the slots.
 func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, u := range upheavals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			u.cfg.Jitter = 5 * time.Millisecond
+			u.cfg.Jitter, u.losses = 5*time.Millisecond, testkit.Often(min(u.losses, 8), u.losses)
 			w := newWorld(t, testkit.Server(t).Client(), 11)
 			w.listen()
 			got := w.live(u)
@@ -124,6 +125,7 @@ func TestLossesOfUnknownSizeBreakNoLimit(t *testing.T) {
 
 // Without the handling of losses, the check above finds windows above the limit.
 func TestMutantsOfTheChargeBreakTheLimit(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, pairs := range map[string][]string{
 		"what was lost is not charged": {"    charge_loss(k, missing)", "missing = 0; charge_loss(k, missing)"},
@@ -299,6 +301,7 @@ func TestALimitOutOfForceIsChargedWhenAllIsLost(t *testing.T) {
 
 // If other processes that listen may know of an older life, a new one waits for their objections.
 func TestANewLifeWaitsForObjections(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
 	sub := w.client.Subscribe(t.Context(), HoldChannel, "another")
@@ -342,6 +345,7 @@ func TestALossAfterHoursIsNoticed(t *testing.T) {
 
 // A process that heard of a state before anything was granted knows that there was one.
 func TestAStateWithoutSlotsIsMissedToo(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	w := newWorld(t, testkit.Server(t).Client(), 3)
 	w.listen()

@@ -205,6 +205,7 @@ func TestWhatWasTakenBackAfterASnapshotStaysSo(t *testing.T) {
 
 // Thousands are told again in parts. If something is set meanwhile, the rest comes the next time.
 func TestManyAreToldAgainInParts(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	r := newRecalls(t)
 	const n = 2*recallChunk + 3

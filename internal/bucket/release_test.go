@@ -13,6 +13,7 @@ import (
 
 // Permits that are given back are found among thousands, even if several are of one moment, or an announcement has moved them. All others stay, in order.
 func TestPermitsThatGoBackAreFoundAmongThousands(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	client, keys := testkit.Client(t), redisdb.NewKeys(testkit.Gateway(t))
 	list := keys.Pace() + ":w1"

@@ -29,6 +29,7 @@ func (w *world) save() {
 
 // Redis comes back with an older snapshot. The first process that asks has never heard of the slots that are lost.
 func TestLossIsNoticedWhoeverAsksFirst(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
 	for name, heardOf := range map[string]bool{"a fresh process": false, "a process with older news": true} {
@@ -69,6 +70,7 @@ func TestLossIsNoticedWhoeverAsksFirst(t *testing.T) {
 
 // Redis was emptied, and no process noticed. Then it loses the last moments of what it had since. A process that notices both losses charges both.
 func TestTwoLossesThatAreNoticedTogether(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	cfg := PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Second}}, Burst: 20, Jitter: 5 * time.Millisecond}
 	server := testkit.Server(t)

@@ -58,6 +58,7 @@ func TestRoom(t *testing.T) {
 
 // If Redis's clock was seen to go too fast, permits take longer, and Room says so.
 func TestRoomAfterASlew(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	limits := []job.Limit{{N: 4, Window: time.Second}, {N: 24, Window: 30 * time.Second}}
 	cfg := PacerConfig{Limits: limits, Jitter: 5 * time.Millisecond}

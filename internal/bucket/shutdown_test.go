@@ -56,6 +56,7 @@ var tenMinutes = PacerConfig{Limits: []job.Limit{{N: 20, Window: time.Second}, {
 
 // The time in which Redis was down, in order or not, is charged to no window: an append-only file lacks at most the last seconds before that.
 func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, end := range map[string]func(*testkit.RedisServer){"shut down": (*testkit.RedisServer).Stop, "killed": (*testkit.RedisServer).Kill} {
 		for who, lives := range map[string]bool{"a dispatcher lives on": true, "nobody lives on": false} {
@@ -88,6 +89,7 @@ func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
 
 // What the last seconds before a power cut can have used is charged, whichever process asks first, and however long Redis is away.
 func TestWhatAPowerCutLosesIsCharged(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, knows := range map[string]int{"nobody knew": 0, "who knew of some lives": 1, "who knew of all lives": 2} {
 		for _, away := range []time.Duration{50 * time.Millisecond, 20 * time.Second} {
@@ -122,6 +124,7 @@ func TestWhatAPowerCutLosesIsCharged(t *testing.T) {
 // Restoring an old file loses more than a power cut. A process that knows of more slots says so, or else an operator. Then everything that the time
 // since the file can have used is charged.
 func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for _, name := range []string{"who knew of all lives", "who knew of some lives", "a stranger asks first", "an operator says so"} {
 		t.Run(name, func(t *testing.T) {
@@ -159,6 +162,7 @@ func TestAnOldAppendOnlyFileIsNoPowerCut(t *testing.T) {
 
 // A Redis that was a replica when its primary failed may lack more than a few seconds, whatever files it keeps.
 func TestAFailOverIsNoPowerCut(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	d := newDisk(t)
 	p := d.pacer(tenMinutes)
@@ -182,6 +186,7 @@ func TestAFailOverIsNoPowerCut(t *testing.T) {
 
 // A loss of reports of lateness, perhaps without the loss of a slot, makes no permit ready too early.
 func TestALostReportOfLatenessBreaksNoLimit(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	two := PacerConfig{Limits: []job.Limit{{N: 5, Window: time.Second}, {N: 10, Window: 3 * time.Second}}, Burst: 5}
 	for name, c := range map[string]struct {

@@ -1,0 +1,9 @@
+package job
+
+import (
+	"testing"
+
+	"spillway/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.RunProperties(m) }

@@ -1,0 +1,9 @@
+package ledger_test
+
+import (
+	"testing"
+
+	"spillway/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.RunProperties(m) }
