@@ -82,7 +82,7 @@ local function moves(v)
 end
 
 -- move_exactly gives each pair its new edge, and its place in order, so that it delays none of the others. Values before the first change and after
--- the last one stay. Few values in between are changed one by one; for many, the tail is written anew.
+-- the last one stay. Few values in between are changed one by one; for many, the tail is written again as a whole.
 local function move_exactly(list)
   local v, from = tail(list, math.min(math.min(unpack(edges)), unpack(written)))
   local goes, going = moves(v)

@@ -143,7 +143,7 @@ local mark, only = 0, 0 -- of a loss: nothing from before the mark was written l
 local run, doubted, why, server = loss_run(pace[8])
 local charges, emptied, between, leapt -- their values after a loss that was noticed now
 
--- state_fields returns the fields to write. anew also makes a new id for the books, which were rebuilt.
+-- state_fields returns the fields to write. The argument anew also makes a new id for the books, which were rebuilt.
 local function state_fields(anew)
   if life == 0 then life, anew = root > 0 and math.min(root, now) or now, true end
   pace[10] = string.format('%.0f %.0f %.0f %.0f', units, before_since, since, dearest)

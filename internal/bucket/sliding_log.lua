@@ -68,7 +68,7 @@ local function log_count(b)
   for i = 1, b.count do b.u[i] = log_since(b, b.s[i]) end
 end
 
--- log_empty begins the log anew. What another algorithm has stored counts as one entry that fills every limit.
+-- log_empty starts an empty log. What another algorithm has stored counts as one entry that fills every limit.
 local function log_empty(b)
   b.h, b.z, b.g, b.chunks, b.written, b.wipe = 0, 0, 0, {}, {}, true
   for i = 1, b.count do b.s[i] = 0 end

@@ -54,7 +54,7 @@ func TestWhoCalledNothingForADayHasLostNothing(t *testing.T) {
 	}
 }
 
-// Books that were counted anew are put aside for older ones. The limits wait for one window and no longer, however often a call is tried.
+// Books that were counted again are replaced by older ones. The limits wait for one window and no longer, however often a call is tried.
 func TestOlderBooksOfMoneyAreWaitedForOnce(t *testing.T) {
 	t.Parallel()
 	b := braked(t, "EUR 10/1m", "EUR 8")

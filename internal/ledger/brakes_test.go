@@ -237,7 +237,7 @@ func TestLostCallsCountUntilTheyCanHaveGoneOut(t *testing.T) {
 	}
 }
 
-// What something else writes to a window stops neither Redis nor the gateway for longer than the window.
+// If something else writes to a window, that stops neither Redis nor the gateway for longer than the window.
 func TestRubbishInAWindowGoesWithIt(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string][]any{

@@ -177,7 +177,7 @@ func TestAChunkThatGoesInAgainLeavesWhatItsJobsWouldLeave(t *testing.T) {
 	}
 }
 
-// What few parked jobs have is seen, and what a job must not have when it is no longer parked goes.
+// Fields that only few parked jobs have are seen, and fields that only a parked job may have are removed when it leaves.
 func TestWhatFewParkedJobsHaveIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -76,7 +76,7 @@ func TestAPulledTaskOfADeadWorkerComesBackLongBeforeItsLeaseEnds(t *testing.T) {
 	}
 }
 
-// What a dead worker had pulled, and what it had opened, goes on in its original order, ahead of what waits.
+// Jobs that a dead worker had pulled or opened go on in their original order, ahead of the jobs that wait.
 func TestADeadWorkersJobsComeBackInTheirOrder(t *testing.T) {
 	t.Parallel()
 	for name, opens := range map[string]bool{"pulled": false, "opened": true} {
