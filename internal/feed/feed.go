@@ -149,13 +149,22 @@ func (f *Feed) position(ctx context.Context, s *redisdb.Script) (last Cursor, no
 	return Cursor{v[0], v[1]}, v[2], nil
 }
 
-// Wait returns when there is an outcome after the cursor, or when within has passed. The error is ctx.Err() if ctx ends
+// Wait returns when an outcome after the cursor is stored, or when within has passed. The error is ctx.Err() if ctx ends
 // first.
 func (f *Feed) Wait(ctx context.Context, after Cursor, within time.Duration) error {
 	for until := time.Now().Add(within); ; {
 		last, _, err := f.position(ctx, positionScript)
-		if err != nil || last.Compare(after) > 0 || after.Epoch > last.Epoch && last.Time > after.Time {
+		if err != nil {
 			return err
+		}
+		if after.Epoch > last.Epoch { // its epoch is lost, as in newer
+			after.Epoch = last.Epoch
+		}
+		if last.Compare(after) > 0 {
+			if all, err := f.between(ctx, after, 1); err != nil || len(all) > 0 {
+				return err
+			}
+			after = last // what came up to it is not stored any more
 		}
 		left := time.Until(until)
 		if left <= 0 {

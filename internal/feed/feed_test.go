@@ -85,6 +85,45 @@ func TestAReaderWaitsForNews(t *testing.T) {
 	r.same(got, ids(3, 3))
 }
 
+// A reader without a cursor, or with an old one, also waits if no outcome after its cursor is stored any more.
+func TestAReaderWaitsWhereNothingIsLeftToRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	f := r.feed(feed.Config{Readers: []string{"ledger"}})
+	r.park(3)
+	page, err := f.Read(t.Context(), feed.Cursor{}, 10)
+	if err != nil || len(page) != 3 {
+		t.Fatal(len(page), err)
+	}
+	first, _ := feed.ParseCursor(page[0].Cursor)
+	last, _ := feed.ParseCursor(page[2].Cursor)
+	if _, err := f.Ack(t.Context(), "ledger", last); err != nil {
+		t.Fatal(err)
+	}
+	behind := []feed.Cursor{{}, first, {Epoch: last.Epoch + 1, Time: first.Time}}
+	for _, after := range behind {
+		got, _ := r.read(f, after, 10)
+		r.same(got, nil)
+		begun := time.Now()
+		if err := f.Wait(t.Context(), after, 300*time.Millisecond); err != nil || time.Since(begun) < 300*time.Millisecond {
+			t.Errorf("after %q it waited for %s: %v", after, time.Since(begun), err)
+		}
+	}
+	begun, done := time.Now(), make(chan error, len(behind))
+	for _, after := range behind {
+		go func() { done <- f.Wait(t.Context(), after, time.Minute) }()
+	}
+	r.now += 1000
+	r.park(1)
+	for _, after := range behind {
+		if err := <-done; err != nil || time.Since(begun) > 30*time.Second {
+			t.Error(time.Since(begun), err)
+		}
+		got, _ := r.read(f, after, 10)
+		r.same(got, ids(4, 4))
+	}
+}
+
 // An outcome stays until each reader has acknowledged it. An acknowledgement never moves back, and counts only up to the last outcome.
 func TestAnOutcomeStaysUntilEachReaderHasIt(t *testing.T) {
 	t.Parallel()
