@@ -60,7 +60,7 @@ end
 local level = turns[1] and turns[1].level
 while level and #order < most do level = round(level) end
 
--- head returns the next job of a flow. Jobs that are no longer parked so leave its part.
+-- head returns the next job of a flow. A job that is no longer parked leaves its part this way.
 local function head(f)
   if not f.heads then f.heads, f.at = call('ZRANGE', f.set, 0, f.some - 1), 0 end
   f.at = f.at + 1
