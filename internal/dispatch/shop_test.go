@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,13 +62,20 @@ func openMutant(t *testing.T, table *double.Table, o double.Options, settings st
 		go func() { _ = srv.Serve(s.door) }()
 		run(s)
 		close(s.thaw)
-		<-time.After(2 * time.Minute) // what the dead could not write down they write now
+		const long = 2 * time.Minute
+		died := slices.ContainsFunc(s.all, func(c *clerk) bool { return c.dead.Load() })
+		if died {
+			<-time.After(long) // dead processes record now what they could not
+		}
 		for _, c := range s.all {
 			c.d.Stop(context.Background())
 			c.client.Close()
 			_ = c.db.Close()
 		}
 		_ = srv.Close()
+		if !died {
+			<-time.After(long) // the double may still answer calls; without dispatchers, which pulse all the time, this costs nothing
+		}
 		if left := s.v.unmade(); len(left) > 0 {
 			t.Errorf("no script has the text %q", left)
 		}
@@ -223,7 +231,8 @@ func (s *shop) take(jobs ...job.Job) {
 func (s *shop) settled(most time.Duration) record.Standing {
 	s.t.Helper()
 	books := Books(s.v.db.Client, s.g)
-	for end := time.Now().Add(most); ; <-time.After(time.Second) {
+	pause := func() time.Duration { return min(max(time.Second, time.Since(s.began)/100), 10*time.Second) } // less often in a run of hours
+	for end := time.Now().Add(most); ; <-time.After(pause()) {
 		at, err := books.Look(s.t.Context())
 		s.must(err)
 		if left := at.Queued + at.InFlight + at.Retrying + at.Scheduled + at.Pending + at.Parked[job.Rejected]; left == 0 || time.Now().After(end) {
