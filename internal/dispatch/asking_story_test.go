@@ -15,7 +15,7 @@ import (
 func TestLostAnswersAreSettledByThemselves(t *testing.T) {
 	t.Parallel()
 	const perSecond, lag = 500, time.Minute
-	n := testkit.Often(2000, 20_000)
+	n := testkit.Often(1000, 20_000)
 	for _, how := range []string{"search", ""} {
 		t.Run(map[string]string{"search": "asked", "": "not asked"}[how], func(t *testing.T) {
 			t.Parallel()

@@ -490,7 +490,7 @@ func shrunk(t *testing.T, s upsets, m mutant) upsets {
 // No window exceeds its limit, and calls never stop without a reason that `job` names, whatever is lost, set, slewed, reloaded, cut, killed and started.
 func TestLimitsAndReasonsHoldInAnyUpset(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(testkit.Often(16, 1000)) {
+	for seed := range uint64(testkit.Often(8, 1000)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			s := drawUpsets(seed)
