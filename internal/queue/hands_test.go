@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"spillway/internal/testkit"
 )
@@ -28,6 +29,7 @@ func idle() (n int) {
 }
 
 func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goroutines
+	testkit.Within(5*time.Second, 10*time.Millisecond, func() bool { return goroutines() == 0 }) // those of tests before it, with -count
 	before, h := goroutines(), NewHands()
 	var together sync.WaitGroup
 	for range 5 {
