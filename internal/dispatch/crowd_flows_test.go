@@ -57,9 +57,8 @@ func TestACrowdLeavesRoomForOthers(t *testing.T) {
 		}
 		testkit.Eventually(t, 60*time.Second, "the crowd", func() bool { return len(g.seen()) >= 800 })
 		d.Stop(t.Context())
-		const places = 200 // calls overtake others on their way, and what a slow machine is late for goes back
 		for lane, n := range inOrder(slices.DeleteFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })) {
-			if n > places {
+			if n > 1 {
 				t.Errorf("a job of lane %s came %d places from its own", lane, n)
 			}
 		}
@@ -107,7 +106,7 @@ func TestLanesComeAndGoWithJobsParked(t *testing.T) {
 		r.admit(laneJobs("z", "", "", 60)...)
 		serve(with, 511)
 		for lane, n := range inOrder(slices.DeleteFunc(g.seen(), func(c stamp) bool { return strings.HasPrefix(c.key, "urgent") })) {
-			if n > 30 { // calls overtake others on their way, and so do those whose slot had passed
+			if n > 5 { // a stop returns jobs that were pulled, and the next process may pull others first
 				t.Errorf("a job of lane %s came %d places from its own", lane, n)
 			}
 		}

@@ -188,7 +188,7 @@ func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
 		r.clean()
 		serve(with, 300)
 		for lane, n := range inOrder(g.seen()) {
-			if n > 30 { // calls overtake others on their way, and so do those whose slot had passed
+			if n > 5 { // a stop returns jobs that were pulled, and the next process may pull others first
 				t.Errorf("a job of lane %s came %d places from its own", lane, n)
 			}
 		}
