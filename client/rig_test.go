@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +115,7 @@ func begin(dir, gateway string) (stop func(), err error) {
 	}
 	_ = os.Setenv("DISPATCHER_SERVER", server) // for the examples
 	_ = os.Setenv("DISPATCHER_TOKEN", token)
-	if !testkit.Within(20*time.Second, 50*time.Millisecond, ready) {
+	if !testkit.Within(2*time.Minute, 50*time.Millisecond, ready) {
 		said, _ := os.ReadFile(log.Name())
 		return stop, fmt.Errorf("the dispatcher is not ready:\n%s", said)
 	}
@@ -131,15 +131,13 @@ func ready() bool {
 	return back.StatusCode == http.StatusOK
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port that no other test process gets.
 func freePort() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := testkit.Port()
 	if err != nil {
 		panic(err)
 	}
-	defer ln.Close()
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	return port
+	return strconv.Itoa(port)
 }
 
 // at returns a client of this address.

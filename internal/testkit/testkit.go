@@ -162,10 +162,13 @@ func Within(within, pause time.Duration, cond func() bool) bool {
 	return true
 }
 
-// FreePort returns a TCP port of the loopback interface on which nobody listens, different at every call.
+// Port returns a TCP port of the loopback interface on which nobody listens. Each call returns another one, also in other test processes.
+func Port() (int, error) { return freePort() }
+
+// FreePort is Port for a test.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	port, err := freePort()
+	port, err := Port()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,7 +120,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(answer.Body.Bytes())
 }
 
-// fields writes a body so that what is the same reads the same.
+// fields returns a body in a form in which equal bodies are equal texts.
 func fields(contentType string, body []byte) string {
 	if !strings.HasPrefix(contentType, "application/x-www-form-urlencoded") {
 		var v any
@@ -145,8 +145,8 @@ func fields(contentType string, body []byte) string {
 	return strings.Join(all, " ")
 }
 
-// bill sends the payments of an ERP system to a gateway, as CSV and as NDJSON. What arrives must be these calls, each with a key of its own, which the
-// gateway takes; and the same both times. It returns the gateway's answers.
+// bill sends the payments of an ERP system to a gateway, as CSV and as NDJSON. Exactly these calls must arrive, each with a key of its own, and the gateway must accept
+// them. Both formats must give the same calls. It returns the gateway's answers.
 func bill(t *testing.T, file string, gateway func() http.Handler, calls []string) map[string]string {
 	t.Helper()
 	csv := billed(t, file, gateway(), calls, "-f", "erp.csv", "--separator", ";", "--encoding", "latin-1")
@@ -186,7 +186,7 @@ func billed(t *testing.T, file string, gateway http.Handler, calls []string, arg
 	return r
 }
 
-// What an ERP system exports arrives at Adyen's double whole.
+// The payments that an ERP system exports arrive complete at Adyen's double.
 func TestAnERPFileArrivesAtAdyen(t *testing.T) {
 	t.Parallel()
 	table, err := double.Load("adyen/v72")
@@ -203,7 +203,7 @@ func TestAnERPFileArrivesAtAdyen(t *testing.T) {
 	}, adyenCalls)
 }
 
-// adds fails where the double has charged other sums than the file has.
+// adds checks that the double has charged the sums of the file.
 func adds(t *testing.T, d *double.Double) {
 	t.Helper()
 	sums := map[string]int{}
@@ -219,7 +219,7 @@ func adds(t *testing.T, d *double.Double) {
 	}
 }
 
-// Stripe's own mock, which holds each call against Stripe's specification, makes PaymentIntents of the same file.
+// Stripe's own mock checks each call against Stripe's specification. It makes PaymentIntents of the same file.
 func TestAnERPFileArrivesAtStripeMock(t *testing.T) {
 	program, err := exec.LookPath("stripe-mock")
 	if err != nil {
@@ -239,12 +239,7 @@ func TestAnERPFileArrivesAtStripeMock(t *testing.T) {
 // stripeMock starts it on a free port.
 func stripeMock(t *testing.T, program string) *url.URL {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := ln.Addr().String()
-	_ = ln.Close()
+	address := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(t))
 	cmd := exec.CommandContext(t.Context(), program, "-http-addr", address, "-https-port", "-1")
 	if err := testkit.Start(cmd); err != nil {
 		t.Fatal(err)
