@@ -16,14 +16,14 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// books are all that Redis holds for a gateway.
+// books is all data that Redis has of a gateway.
 type books struct {
 	keys    []string
 	records map[string]job.Record
-	places  map[string][]string // where each job is found, as far as that could make it go on
+	places  map[string][]string // the places of each job from which it could go on
 }
 
-// read reads the books while nobody is at work.
+// read reads the books while no process is at work.
 func (r *run) read() books {
 	b := books{records: map[string]job.Record{}, places: map[string][]string{}}
 	for it := r.c.Scan(r.ctx, 0, "*{"+r.Gateway+"}*", 1000).Iterator(); it.Next(r.ctx); {
@@ -60,7 +60,7 @@ func (r *run) read() books {
 	return b
 }
 
-// sets are those that a job may stand in.
+// sets returns the sorted sets that may hold a job.
 func (r *run) sets() map[string]string {
 	sets := map[string]string{"scheduled": r.keys.Scheduled(), "retrying": r.keys.Retrying(), "in_flight": r.keys.Open(), "pending": r.keys.Asking()}
 	for _, reason := range job.Reasons() {
@@ -75,7 +75,7 @@ func (b *books) find(place string, ids []string) {
 	}
 }
 
-// present returns the jobs that go on with one of these tasks: those that are queued in that very generation.
+// present returns the jobs that continue with one of these tasks: those that are queued in the same generation.
 func (b *books) present(tasks []string) (ids []string) {
 	for _, task := range tasks {
 		id, generation, _ := job.ParseTaskID(task)
@@ -86,8 +86,8 @@ func (b *books) present(tasks []string) (ids []string) {
 	return ids
 }
 
-// place is where a job must stand, and nowhere else. After a crash it may be in asynq's retry set: asynq puts it there when it has found
-// its lease over, or its handler failed, and the next process takes it out.
+// place returns the places one of which must hold a job, and no other place. After a crash it may be in asynq's retry set: asynq puts it there when
+// its lease has expired or its handler has failed, and the next process takes it out.
 func place(rec job.Record, crashed bool) []string {
 	switch rec.State {
 	case job.Queued:
@@ -103,7 +103,7 @@ func place(rec job.Record, crashed bool) []string {
 	return []string{string(rec.State)}
 }
 
-// consistent checks that each job is in exactly one place, and that the counters sum.
+// consistent checks that each job is in exactly one place, and that the counters are right.
 func (r *run) consistent(when string, b books, crashed bool) {
 	r.outcomes(when, b)
 	counts := map[job.State]int64{}
@@ -130,7 +130,7 @@ func (r *run) consistent(when string, b books, crashed bool) {
 	}
 }
 
-// audit has the program check its own books. Jobs that asynq put aside are no fault right after a crash, and are missing from the totals.
+// audit makes the program check its own books. Right after a crash, jobs in asynq's retry set are no fault, and are missing from the totals.
 func (r *run) audit(when string, crashed bool) {
 	a, err := audit.New(r.c, r.Gateway, dispatch.Books(r.c, r.gateway())).Audit(r.ctx, audit.Params{Most: 10})
 	r.must(err)
@@ -151,14 +151,14 @@ func (r *run) verify(when string) {
 	}
 }
 
-// gateway is the run's own.
+// gateway returns the gateway of the run.
 func (r *run) gateway() config.Gateway {
 	cfg, err := r.config(r.Redis)
 	r.must(err)
 	return cfg.Gateways[0]
 }
 
-// midway looks at the books right after the crash.
+// midway checks the books right after the crash.
 func (r *run) midway(hit bool) {
 	const when = "right after the crash"
 	b := r.read()
@@ -184,7 +184,7 @@ func (r *run) midway(hit bool) {
 	}
 }
 
-// reckon looks at everything at the end.
+// reckon checks everything at the end.
 func (r *run) reckon() {
 	const when = "at the end"
 	b := r.read()
@@ -217,7 +217,7 @@ func (r *run) reckon() {
 	}
 }
 
-// job holds one job's end against what its gateway saw.
+// job compares the end of one job with what its gateway saw.
 func (r *run) job(id string, rec job.Record) {
 	var calls []arrival
 	for _, c := range r.till.seen() {
@@ -262,7 +262,7 @@ func (r *run) job(id string, rec job.Record) {
 	}
 }
 
-// key is the idempotency key that each call of a job must carry.
+// key returns the idempotency key that each call of a job must have.
 func (f flow) key(id string) string {
 	switch {
 	case f.request == keyless:
@@ -273,7 +273,7 @@ func (f flow) key(id string) string {
 	return id
 }
 
-// slots checks that every call had one: no window holds more calls than the limit, and there are as many permits as calls.
+// slots checks that every call had a slot: no window holds more calls than the limit, and there are at least as many permits as calls.
 func (r *run) slots() {
 	if n := r.till.most(window); n > perWindow {
 		r.fault("%d calls within %s: %v", n, window, r.till.seen())
@@ -288,7 +288,7 @@ func (r *run) slots() {
 	}
 }
 
-// left says that a key should not be there when everything is at an end.
+// left reports whether a key should be gone when everything is at an end.
 func (r *run) left(key string) bool {
 	if strings.HasPrefix(key, r.keys.TaskPrefix()) || strings.Contains(key, "}:flow:") || strings.Contains(key, "}:ready:") || key == r.keys.Throttled() {
 		return true
@@ -297,7 +297,7 @@ func (r *run) left(key string) bool {
 		r.keys.Asking(), r.keys.Scheduled(), r.keys.Retrying(), r.keys.AsynqRetry(), r.keys.AsynqScheduled(), r.keys.AsynqCompleted()}, key)
 }
 
-// clear makes room in Redis.
+// clear deletes the data of the run from Redis.
 func (r *run) clear() {
 	r.must(r.c.Unlink(r.ctx, r.read().keys...).Err())
 }

@@ -16,7 +16,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// batchFlows are what an operator does to a whole batch. All jobs are of batch crash.
+// batchFlows returns the flows of whole batches. All jobs are of the batch crash.
 func batchFlows() []flow {
 	const sums = "amount: {field: amount, currency: currency}\n"
 	jobs := []string{"ok-1", "ok-2", "later-1", "dear-1", "ok-3", "fails-1", "ok-4"} // the last four find no room at first
@@ -54,8 +54,8 @@ func sendAhead(r *run) {
 
 const batchName = "crash"
 
-// insist does it again, as a person would, where what another process had begun later came first. To be overtaken is not a failure: somebody else has the
-// last word, and does the rest.
+// insist repeats an act, as a person would, if an act that another process began later came first. It is no failure to be overtaken: then the other process
+// does the rest.
 func insist(act func() error) error {
 	for {
 		err := act()
@@ -68,7 +68,7 @@ func insist(act func() error) error {
 	}
 }
 
-// cancelBatch cancels the batch, and finds that it was the right file after all.
+// cancelBatch cancels the batch, resumes it, and replays its jobs: it was the right file after all.
 func cancelBatch(ctx context.Context, p *process) error {
 	books := dispatch.Books(p.db.Client, p.gateway())
 	if err := insist(func() error { return books.CancelBatch(ctx, batchName, "test", "crash", 0, unnoted) }); err != nil {
@@ -80,7 +80,7 @@ func cancelBatch(ctx context.Context, p *process) error {
 	return p.replay(ctx, deadletter.Filter{Batch: batchName, Reasons: []job.Reason{job.Cancelled}})
 }
 
-// pauseBatch pauses the batch, and lets it go on.
+// pauseBatch pauses the batch and resumes it.
 func pauseBatch(ctx context.Context, p *process) error {
 	books := dispatch.Books(p.db.Client, p.gateway())
 	if err := insist(func() error { return books.PauseBatch(ctx, batchName, "test", "crash", unnoted) }); err != nil {
@@ -89,7 +89,7 @@ func pauseBatch(ctx context.Context, p *process) error {
 	return insist(func() error { return books.ResumeBatch(ctx, batchName, unnoted) })
 }
 
-// approveBatch approves the batch as it stands. Who comes second finds it approved.
+// approveBatch approves the batch as it is. The second person finds it approved.
 func approveBatch(ctx context.Context, p *process) error {
 	books := dispatch.Books(p.db.Client, p.gateway())
 	batch, _, err := books.Batch(ctx, batchName)
@@ -109,7 +109,7 @@ func replayBatch(ctx context.Context, p *process) error {
 	return p.replay(ctx, deadletter.Filter{Batch: batchName})
 }
 
-// writeTrail writes entries down as acts do, beside one that a script has written, and chains them.
+// writeTrail writes entries as acts do, beside one that a script has written, and chains them.
 func writeTrail(ctx context.Context, p *process) error {
 	store := dispatch.Store(p.db.Client, p.gateway())
 	if err := p.db.Client.RPush(ctx, redisdb.NewKeys(p.Gateway).Trail(), `{"who":"spillway","what":"batch pause"}`).Err(); err != nil {
@@ -155,7 +155,7 @@ func askReplay(r *run) {
 	}
 }
 
-// approveReplay approves the replay, or goes on with it as a dispatcher does half a minute later. Who comes second finds it approved, or begun.
+// approveReplay approves the replay, or continues it as a dispatcher does half a minute later. The second person finds it approved, or begun.
 func approveReplay(ctx context.Context, p *process) error {
 	d := desk.New(p.db.Client, []config.Gateway{p.gateway()})
 	all, err := d.Requests(ctx)

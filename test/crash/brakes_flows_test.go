@@ -12,7 +12,7 @@ import (
 	"spillway/internal/record"
 )
 
-// The brakes of money of flows: wide has room for all jobs, each of which takes EUR 1, and tight for three of them.
+// The brakes of the flows. Each job takes EUR 1: wide has room for all of them, and tight for three.
 const (
 	inEuros = "amount: {field: amount, currency: currency}\n"
 	wide    = inEuros + "brakes: [{limit: EUR 1000/10s}, {limit: EUR 2000/1m}, {single: EUR 20}, {unknown_currency: refuse}]\n"
@@ -20,7 +20,7 @@ const (
 	hasRoom = 3
 )
 
-// brakeFlows are flows of a gateway with brakes of money.
+// brakeFlows returns the flows of a gateway with brakes of money.
 func brakeFlows() []flow {
 	return []flow{
 		{
@@ -46,14 +46,14 @@ func brakeFlows() []flow {
 	}
 }
 
-// liftBrakes lets go what no brake has room for.
+// liftBrakes lifts the brakes, so that jobs without room can be called.
 func liftBrakes(ctx context.Context, p *process) error {
 	return insist(func() error {
 		return dispatch.LiftBrakes(ctx, p.db.Client, p.gateway(), ledger.Lift{For: time.Hour, Who: "test", Why: "crash"})
 	})
 }
 
-// money checks that what brakes count is the money of the attempts, no more and no less: of those that ended with a call or with the death of their worker, and of those
+// money checks that the brakes count exactly the money of the attempts: of those that ended with a call or with the death of their worker, and of those
 // that are open.
 func (r *run) money(when string, b books) {
 	if !strings.Contains(r.flow.settings, "brakes:") {

@@ -20,7 +20,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// specEnv makes the test binary a doomed process.
+// specEnv is the environment variable that makes the test binary a doomed process.
 const specEnv = "SPILLWAY_CRASH"
 
 // spec tells a doomed process what to do, and when to die.
@@ -55,7 +55,7 @@ type process struct {
 	db     *redisdb.DB
 	direct redis.UniversalClient // past the line, to look
 	log    *slog.Logger
-	says   io.Writer // of each job what became of it
+	says   io.Writer // gets the result of each job
 	arm    func()
 }
 
@@ -75,7 +75,7 @@ func connect(ctx context.Context, s spec, redis string, log *slog.Logger) (*proc
 	return p, nil
 }
 
-// doomed is the life of a doomed process. It returns only if the fateful command never comes, or if it survives that.
+// doomed runs a doomed process. It returns only if the process does not reach its crash point, or survives it.
 func doomed(text string) int {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
@@ -110,7 +110,7 @@ func complain(err error) int {
 	return 1
 }
 
-// report is the last line of a process that lived to say it.
+// report is the last line of a process that was not killed.
 type report struct {
 	Commands int
 	Hit      bool
@@ -125,7 +125,7 @@ func tell(r report) int {
 	return 0
 }
 
-// admit offers jobs as enqueue does, and says of each what became of it.
+// admit admits jobs as enqueue does, and writes the result of each.
 func (p *process) admit(ctx context.Context, jobs []job.Job, mode admission.Mode) error {
 	answers, err := dispatch.Door(p.db.Client, p.cfg, patience).Admit(ctx, p.Gateway, jobs, mode)
 	for i, a := range answers {
@@ -143,7 +143,7 @@ func (p *process) serve(ctx context.Context) (*dispatch.Dispatcher, error) {
 	return d, d.Start(ctx)
 }
 
-// dispatch serves until nothing is left to do, or nothing moves any more.
+// dispatch serves until nothing is left to do, or nothing has changed for a while.
 func (p *process) dispatch(ctx context.Context) error {
 	d, err := p.serve(ctx)
 	if err != nil {
@@ -160,7 +160,7 @@ func stop(d *dispatch.Dispatcher) error {
 	return ctx.Err()
 }
 
-// idle waits until nothing is left to do, or nothing has moved for so long, and says which.
+// idle waits until nothing is left to do, or nothing has changed for the time still. It reports which.
 func (p *process) idle(ctx context.Context, still time.Duration) (nothingLeft bool) {
 	last, since := "", time.Now()
 	for range ticks(ctx) {
@@ -178,7 +178,7 @@ func (p *process) idle(ctx context.Context, still time.Duration) (nothingLeft bo
 	return false
 }
 
-// ticks comes by now and then until ctx ends.
+// ticks ticks every 25 ms until ctx ends.
 func ticks(ctx context.Context) <-chan time.Time {
 	out := make(chan time.Time)
 	go func() {
@@ -201,7 +201,7 @@ func ticks(ctx context.Context) <-chan time.Time {
 	return out
 }
 
-// sizes says how many jobs and tasks are in each place, and how many of them have still to go on.
+// sizes returns how many jobs and tasks are in each place, and how many of them still have work to do.
 func (p *process) sizes(ctx context.Context) (sizes []int64, left int64, err error) {
 	k := redisdb.NewKeys(p.Gateway)
 	var cmds []*redis.IntCmd

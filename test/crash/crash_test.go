@@ -1,6 +1,6 @@
-// Package crash has a process die at each of its Redis commands, over everything that processes do: it is killed before the command,
-// when half of it was sent, or when Redis has run it and the answer is still on the way; or it only loses its connection at that moment.
-// Another process goes on from there. In the end each job must be where it belongs, each call must have had its slot, and no
+// Package crash kills a process at each of its Redis commands, in everything that processes do: before the command is sent,
+// when half of it is sent, or when Redis has run it and the answer is still on the way. Or the process only loses its connection at that moment.
+// Another process continues from there. In the end each job must be where it belongs, each call must have had its slot, and no
 // card may be charged twice.
 package crash
 
@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "each command in every way; otherwise every fourth command, and the ways take turns")
+	full = flag.Bool("full", false, "each command in every way; otherwise every eighth command, and the ways take turns")
 	how  = flag.String("how", "", "only this way: before, torn, after, unsent or lost")
 	only = flag.Int("at", 0, "only at this command")
 )
@@ -40,13 +40,13 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// together is how many runs go on at once: they wait more than they work.
+	// together is how many runs are under way at once: they wait more than they work.
 	together = 20
-	// beyond is how many processes must outlive their crash point before later ones are not tried any more: how many commands a
-	// process needs varies a little.
-	beyond = 3
-	// stride is how many commands the everyday run goes on by: where it begins differs, so that a few runs see them all.
-	stride = 4
+	// beyond is how many processes must outlive their crash point before no later one is tried: the number of commands that a
+	// process needs varies a little. Where crash points are a stride apart, two are enough.
+	beyond, beyondStrides = 3, 2
+	// stride is the distance between two crash points of the everyday run. It begins at a random one, so that several runs cover them all.
+	stride = 8
 	// enough is how many bad runs are shown of a flow.
 	enough = 3
 )
@@ -81,7 +81,7 @@ func (s *stage) ways() [][]string {
 	return [][]string{append(ways[turn:], ways[:turn]...)}
 }
 
-// tally counts the commands at which a process met its fate, by the way.
+// tally counts the crash points that processes have reached, by the way to crash.
 type tally struct {
 	mu   sync.Mutex
 	hits map[string]int
@@ -117,13 +117,17 @@ type stage struct {
 	runs atomic.Int64
 }
 
-// everyPoint has a process of the flow die at its first command, another one at its second, and so on, until they don't get that
-// far any more.
+// everyPoint kills a process of the flow at its first crash point, another one at the second, and so on, until processes end before
+// they get that far.
 func (s *stage) everyPoint(t *testing.T, f flow, ways []string, tried *tally) {
 	var outlived, bad atomic.Int64
 	var all sync.WaitGroup
 	first, step := s.points()
-	for at := first; outlived.Load() < beyond && bad.Load() < enough && (*only == 0 || at == *only); at += step {
+	last := int64(beyond)
+	if step > 1 {
+		last = beyondStrides
+	}
+	for at := first; outlived.Load() < last && bad.Load() < enough && (*only == 0 || at == *only); at += step {
 		way := ways[at/step%len(ways)]
 		s.free <- struct{}{}
 		all.Go(func() {

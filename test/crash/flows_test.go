@@ -16,12 +16,12 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// flow is something that processes do, and that one of them dies in.
+// flow is a piece of work in which a process dies.
 type flow struct {
 	name string
 	// request and settings are parts of the gateway's configuration.
 	request, settings string
-	// jobs are the ids; what their first words mean says gateway_test.go, and ends.
+	// jobs are the ids. gateway_test.go and ends say what their first words mean.
 	jobs []string
 	// prepare sets the stage. Nil: the jobs are enqueued.
 	prepare func(*run)
@@ -29,18 +29,18 @@ type flow struct {
 	bereft bool
 	// act is what the doomed process does.
 	act func(context.Context, *process) error
-	// late leaves it to act to say from when on commands count.
+	// late says that act decides from when on commands count.
 	late bool
-	// astray says that jobs do not stand where they are to until the flow is over.
+	// astray says that jobs are not in their right places until the flow is over.
 	astray bool
-	// stays says that jobs may stay parked as paused: their batch stops itself.
+	// stays says that jobs may stay parked as paused, because their batch stops itself.
 	stays bool
 	// again is what a person does once more after the crash. Nil: nothing.
 	again func(context.Context, *process) error
 }
 
-// leak lets four calls through in 500 ms: the window, and as much again as half of it for delays. Many runs share the machine, and a process that
-// got no processor just before its write sends late: for a shorter window, what it reports of that may come too late.
+// leak allows four calls in 500 ms: the window, and a jitter allowance of 100 ms. Many runs share the machine, and a process that
+// gets no processor just before its write sends late. With a shorter window its report of that could come too late.
 const (
 	window    = 400 * time.Millisecond
 	perWindow = 4
@@ -176,8 +176,8 @@ func flowOf(name string) flow {
 	return all[slices.IndexFunc(all, func(f flow) bool { return f.name == name })]
 }
 
-// ends returns the states in which a job may end, with the reason of parking behind it. Without keys, the outcome of a call is
-// unknown when the process was killed that made it; one that lives writes it down, however long that takes.
+// ends returns the states in which a job may end, followed by the reason of parking. Without keys, the outcome of a call is
+// unknown if its process was killed; a process that lives records it, however long that takes.
 func (f flow) ends(id string, killed bool) []string {
 	const done, unknown = "done", "parked unknown_outcome"
 	keys := f.request != keyless
@@ -196,7 +196,7 @@ func (f flow) ends(id string, killed bool) []string {
 			return []string{"parked refused"}
 		}
 		if f.asks() {
-			return []string{"parked refused", done} // what nobody has heard of is not there, and the next call is no first one
+			return []string{"parked refused", done} // the gateway has no charge of a lost refusal, and the next call is not the first one
 		}
 		return []string{"parked refused", unknown}
 	case fails, cut, hangs:
@@ -210,7 +210,7 @@ func (f flow) ends(id string, killed bool) []string {
 	return []string{done, unknown}
 }
 
-// asks says that the gateway is asked after jobs in doubt.
+// asks reports whether the gateway is asked about jobs in doubt.
 func (f flow) asks() bool { return strings.Contains(f.settings, "lookup:") }
 
 // jobs makes jobs of ids.
@@ -320,7 +320,7 @@ func victim(r *run) {
 	r.age()
 }
 
-// withoutTurns enqueues more than there is room for, and takes the turns of what is parked away: so a dispatcher finds jobs that were parked before the gateway had lanes.
+// withoutTurns enqueues more jobs than there is room for, and deletes the turns of the parked ones. A dispatcher then finds jobs as if they had been parked before the gateway had lanes.
 func withoutTurns(r *run) {
 	r.enqueueIn(admission.Park)
 	parked := r.c.ZCard(r.ctx, r.keys.Parked(string(job.Rejected))).Val()
@@ -354,7 +354,7 @@ func deadLetters(r *run) {
 	}
 }
 
-// clearAll deals with all dead letters, each sort as it should be.
+// clearAll clears all dead letters, each kind in its own way.
 func clearAll(ctx context.Context, p *process) error {
 	g := p.gateway()
 	books, store := dispatch.Books(p.db.Client, g), dispatch.Store(p.db.Client, g)
@@ -385,7 +385,7 @@ func clearAll(ctx context.Context, p *process) error {
 	return nil
 }
 
-// acts are what people do to dead letters, and to which.
+// acts are what people do to dead letters, and to which of them.
 var acts = []struct {
 	what  string
 	words []string

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// cleared has the dead letters done, with a reference, or discarded.
+// cleared resolves the dead letters as done, with a reference, or discards them.
 func cleared(r *run) {
 	deadLetters(r)
 	p := r.next()
@@ -18,7 +18,7 @@ func cleared(r *run) {
 	r.must(clearAll(r.ctx, p))
 }
 
-// forgetAll erases what is over, as "forget" does.
+// forgetAll erases the jobs that are over, as "forget" does.
 func forgetAll(ctx context.Context, p *process) error {
 	books, store := dispatch.Books(p.db.Client, p.gateway()), dispatch.Store(p.db.Client, p.gateway())
 	var over []job.Record

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/provider"
 )
 
-// The first word of a job's id says what its gateway does with it. With any other word it is charged at once.
+// The first word of a job's id says what its gateway does with the job. With any other word the job is charged at once.
 const (
 	fails   = "fails"   // the first call is charged and answered with 500
 	cut     = "cut"     // the first call is charged, and the connection reset before the answer
@@ -30,7 +30,7 @@ const (
 	balks   = "balks"   // as cut, and the first look-up is answered with 500
 )
 
-// slowness is long enough for a second call to begin meanwhile, on a busy machine too.
+// slowness is long enough for a second call to begin meanwhile, also on a busy machine.
 const slowness = time.Second
 
 // bank serves the gateways of all runs: http://ADDR/GATEWAY/ID.
@@ -49,7 +49,7 @@ type till struct {
 	charges  map[string]int
 }
 
-// arrival is a call that got there.
+// arrival is a call that arrived.
 type arrival struct {
 	id, key string
 	at      time.Time
@@ -57,7 +57,7 @@ type arrival struct {
 	answer  int  // 0: none
 }
 
-// String says which key came when, and what the answer was.
+// String returns when the call arrived, its key, and the answer.
 func (a arrival) String() string {
 	if a.look {
 		return fmt.Sprintf("%s a look-up→%d", a.at.Format("05.000"), a.answer)
@@ -151,7 +151,7 @@ func (t *till) serve(w http.ResponseWriter, r *http.Request, a arrival) {
 	w.WriteHeader(status)
 }
 
-// look answers what became of a job, and notes it. A job that is taken is charged by and by.
+// look answers a look-up and records it. A job that is taken is charged at the second look-up.
 func (t *till) look(w http.ResponseWriter, a arrival) {
 	n := t.arrive(a)
 	t.mu.Lock()
@@ -215,7 +215,7 @@ func (t *till) found(id string) {
 	t.charges[id]++
 }
 
-// seen returns the calls in the order of their coming.
+// seen returns the calls in the order in which they were read.
 func (t *till) seen() []arrival {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,7 +245,7 @@ func (t *till) most(window time.Duration) int {
 
 type stampKey struct{}
 
-// stampedListener hands out connections that note when a request came in: the kernel's stamp, which a busy machine does not move.
+// stampedListener accepts connections that record when a request arrived, by the kernel's stamp, which does not depend on how busy the machine is.
 type stampedListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -277,7 +277,7 @@ func (c *stampedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take returns when the present request came in. Requests have no body to speak of: one read brings one.
+// take returns when the present request arrived. Requests are short: one read has all of one.
 func (c *stampedConn) take() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

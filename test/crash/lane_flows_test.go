@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// laneFlows are what processes do with lanes alone.
+// laneFlows returns the flows of lanes alone.
 func laneFlows() []flow {
 	return []flow{
 		{
@@ -25,20 +25,20 @@ func laneFlows() []flow {
 	}
 }
 
-// parked sees that at least so many jobs wait for room.
+// parked checks that at least that many jobs wait for room.
 func (r *run) parked(least int64) {
 	if n := r.c.ZCard(r.ctx, r.keys.Parked(string(job.Rejected))).Val(); n < least {
 		r.fault("%d jobs are parked", n)
 	}
 }
 
-// dispatchNarrower serves with a file in which some jobs that wait for room cost more than there ever is. The next process has the other file again.
+// dispatchNarrower serves with a configuration in which some waiting jobs cost more than there can ever be room for. The next process has the other configuration again.
 func dispatchNarrower(ctx context.Context, p *process) error {
 	p.cfg.Gateways[0].Admission.Burst = 1
 	return p.dispatch(ctx)
 }
 
-// lostLanes has jobs stand in lanes of which nobody knows: one lane is in no set, one has lost its record, and the sets in which lanes stand are known to nobody.
+// lostLanes leaves jobs in lanes that no process can find: one lane is in no set, one has lost its record, and the list of the sets of lanes is deleted.
 func lostLanes(r *run) {
 	r.enqueue()
 	p := r.next()

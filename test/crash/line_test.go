@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// How a process meets its end at a Redis command.
+// How a process crashes at a Redis command.
 const (
 	before = "before" // killed when all commands before it have run, and it was not sent
 	torn   = "torn"   // killed when half of it was sent
@@ -23,16 +23,16 @@ const (
 	lost   = "lost"   // its connection breaks when it has run, before the answer is read, and the process lives on
 )
 
-// survived says that a process lives on after its fate.
+// survived reports whether a process lives on after its crash point.
 func survived(how string) bool { return how == unsent || how == lost }
 
-// line is the way of a doomed process to Redis, inside that process. It counts the commands and strikes at one of them.
+// line is the proxy of a doomed process to Redis, inside that process. It counts the commands and strikes at one of them.
 type line struct {
 	redis string
 	door  net.Listener
 	how   string
 
-	mu    sync.Mutex // who has it may send; kept for ever by the one that strikes
+	mu    sync.Mutex // its holder may send; strike never unlocks it
 	armed bool
 	at    int         // strike at this command
 	count int         // commands so far, since it was armed
@@ -53,14 +53,14 @@ func newLine(redis, how string, at int) (*line, error) {
 
 func (l *line) addr() string { return l.door.Addr().String() }
 
-// arm begins to count.
+// arm starts the count.
 func (l *line) arm() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.armed = true
 }
 
-// counted returns how many commands came by.
+// counted returns how many commands have passed.
 func (l *line) counted() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *wire) close() {
 	_ = w.server.Close()
 }
 
-// questions carries commands, each whole, those that came together together.
+// questions passes commands on, whole ones only, and together if they came together.
 func (w *wire) questions() {
 	defer w.close()
 	var held []byte
@@ -116,7 +116,7 @@ func (w *wire) questions() {
 	}
 }
 
-// answers carries what Redis says, and listens for the mark.
+// answers passes on what Redis answers, and looks for the mark.
 func (w *wire) answers() {
 	defer w.close()
 	buf := make([]byte, 64<<10)
@@ -138,7 +138,7 @@ func (w *wire) answers() {
 	}
 }
 
-// send sends commands on, up to the fateful one.
+// send passes commands on, up to the one at which the process crashes.
 func (l *line) send(w *wire, cmds []command) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,7 +155,7 @@ func (l *line) send(w *wire, cmds []command) error {
 	return err
 }
 
-// strike ends the process, or the connection, at command c; earlier is what came with it and before it.
+// strike ends the process, or the connection, at command c. earlier are the bytes that came together with it, before it.
 func (l *line) strike(w *wire, earlier []byte, c command) error {
 	fmt.Fprintf(os.Stderr, "-- %s command %d: %s\n", l.how, l.at, c)
 	l.hit.Store(true)
@@ -181,7 +181,7 @@ func (l *line) strike(w *wire, earlier []byte, c command) error {
 	select {}
 }
 
-// mark is what Redis says back when it has run everything before it.
+// mark is what Redis answers when it has run everything before it.
 const mark = "spillway-crash-mark"
 
 // run sends commands and waits until Redis has run them.
@@ -209,7 +209,7 @@ type command struct {
 
 func (c command) String() string { return strings.Join(c.words, " ") }
 
-// counts leaves out what only sets a connection up: to die at it is to die before the next one.
+// counts reports whether the command counts. Those that only set a connection up don't: to die at one is to die before the next command.
 func (c command) counts() bool {
 	switch strings.ToLower(c.words[0]) {
 	case "hello", "auth", "client", "select", "ping":
@@ -218,7 +218,7 @@ func (c command) counts() bool {
 	return true
 }
 
-// split cuts whole commands off what came in, and returns the rest. A transaction is one command: none of it runs before its end.
+// split returns the whole commands of the input, and the rest. A transaction is one command: none of it runs before its end.
 func split(in []byte) (cmds []command, rest []byte) {
 	for {
 		c, n := first(in)

@@ -8,8 +8,8 @@ import (
 	"spillway/internal/job"
 )
 
-// outcomes checks that the feed has told what the records say: of each job that is parked or over its last outcome is that, nothing is told twice in a row,
-// and a job that is done is never told otherwise again.
+// outcomes checks that the feed agrees with the records. The last outcome of each job that is parked or over is its state, no outcome is told twice in a row,
+// and after done no other outcome follows.
 func (r *run) outcomes(when string, b books) {
 	if !r.Fed {
 		return

@@ -25,7 +25,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// run is one crash: a process that dies, another one that goes on, and the reckoning.
+// run is one crash: a process that dies, another one that continues, and the checks.
 type run struct {
 	spec
 	flow flow
@@ -35,14 +35,14 @@ type run struct {
 	keys redisdb.Keys
 	ctx  context.Context
 
-	early  bool // the dead worker's deadlines pass before the next process starts, and not while it works
+	early  bool // the dead worker's deadlines pass before the next process starts, instead of while it works
 	told   map[string]string
 	paper  paper
 	log    bytes.Buffer // of the doomed process
 	faults []string
 }
 
-// giveUp ends a run in the middle.
+// giveUp is the panic that ends a run early.
 type giveUp struct{}
 
 func (r *run) fault(format string, args ...any) {
@@ -56,7 +56,7 @@ func (r *run) must(err error) {
 	}
 }
 
-// patience bounds whatever should happen soon, on a machine that many runs share with others.
+// patience bounds the wait for anything that should happen soon. Many runs share the machine.
 const patience = time.Minute
 
 // await waits until cond holds.
@@ -71,7 +71,7 @@ func (r *run) await(what string, cond func() bool) {
 	r.must(fmt.Errorf("waited in vain for %s", what))
 }
 
-// do plays the run and says whether the process met its fate.
+// do plays the run and reports whether the process reached its crash point.
 func (r *run) do() (hit bool) {
 	defer r.bank.shut(r.Gateway)
 	defer func() {
@@ -113,7 +113,7 @@ func (r *run) spawn(s spec) (cmd *exec.Cmd, out *bytes.Buffer) {
 	return cmd, out
 }
 
-// crash has the doomed process act until its end.
+// crash runs the doomed process to its end.
 func (r *run) crash() (hit bool) {
 	cmd, out := r.spawn(r.spec)
 	err := cmd.Wait()
@@ -141,7 +141,7 @@ func (r *run) next() *process {
 	return p
 }
 
-// goOn starts again and runs everything to its end.
+// goOn starts the next process and runs everything to its end.
 func (r *run) goOn() {
 	p := r.next()
 	defer func() { _ = p.db.Close() }()
@@ -165,7 +165,7 @@ func (r *run) goOn() {
 	}
 }
 
-// repeat has two people do it again, at the same time.
+// repeat does the act again, by two people at the same time.
 func (r *run) repeat(p *process) {
 	if r.flow.again == nil {
 		return
@@ -175,7 +175,7 @@ func (r *run) repeat(p *process) {
 	r.must(errors.Join(r.flow.again(r.ctx, p), <-other))
 }
 
-// enqueue puts the flow's jobs in.
+// enqueue admits the flow's jobs.
 func (r *run) enqueue() { r.enqueueIn(admission.Park) }
 
 func (r *run) enqueueIn(mode admission.Mode) {
@@ -191,7 +191,7 @@ func (r *run) enqueueIn(mode admission.Mode) {
 	}
 }
 
-// park ends a job as if it had been called once.
+// park parks a job as if it had been called once.
 func (r *run) park(id string, end job.Ending, reason job.Reason) {
 	books := dispatch.Books(r.c, r.gateway())
 	a, opening, err := books.Open(r.ctx, id, 1, "prepared", time.Second)
@@ -207,7 +207,7 @@ func (r *run) park(id string, end job.Ending, reason job.Reason) {
 	r.must(r.c.Del(r.ctx, r.keys.Task(task)).Err())
 }
 
-// paper is what a dead process has left.
+// paper is what a dead process has left in Redis.
 type paper struct {
 	owners map[string]string // of open attempts, by job
 	active []string
@@ -216,7 +216,7 @@ type paper struct {
 	looks  map[string]string // owners of claimed look-ups, by job
 }
 
-// snapshot notes what the dead process has left. Nobody else is at work.
+// snapshot records what the dead process has left. No other process is at work.
 func (r *run) snapshot() {
 	p := paper{owners: map[string]string{}}
 	open, err := r.c.ZRange(r.ctx, r.keys.Open(), 0, -1).Result()
@@ -240,7 +240,7 @@ func (r *run) snapshot() {
 	r.paper = p
 }
 
-// age lets a minute pass for what the dead process has left: its deadlines and leases are over then.
+// age makes everything that the dead process has left a minute older, so that its deadlines and leases are over.
 func (r *run) age() {
 	const minute = 60
 	for id, owner := range r.paper.owners {
