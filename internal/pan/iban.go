@@ -1,6 +1,6 @@
 package pan
 
-// ibans are the lengths of the IBANs of each country (ISO 13616). RF is a creditor's reference (ISO 11649), which is as long as it likes.
+// ibans has the length of the IBANs of each country (ISO 13616). RF is a creditor's reference (ISO 11649), which may have any length.
 var ibans = map[string]int{"AD": 24, "AE": 23, "AL": 28, "AT": 20, "AZ": 28, "BA": 20, "BE": 16, "BG": 22, "BH": 22, "BI": 27, "BR": 29, "BY": 28, "CH": 21, "CR": 22,
 	"CY": 28, "CZ": 24, "DE": 22, "DJ": 27, "DK": 18, "DO": 28, "EE": 20, "EG": 29, "ES": 24, "FI": 18, "FK": 18, "FO": 18, "FR": 27, "GB": 22, "GE": 22, "GI": 23,
 	"GL": 18, "GR": 27, "GT": 28, "HN": 28, "HR": 21, "HU": 28, "IE": 22, "IL": 23, "IQ": 23, "IS": 26, "IT": 27, "JO": 30, "KW": 30, "KZ": 20, "LB": 28, "LC": 32,
@@ -14,7 +14,7 @@ const (
 	spaces      = 9 // in the longest one, in groups of four
 )
 
-// inIBAN says that a part of a text is within an IBAN or a creditor's reference, with or without spaces, whose check digits are right.
+// inIBAN reports whether a part of a text is within an IBAN or a creditor's reference whose check digits are right, with or without spaces.
 func inIBAN(text []byte, from, to int) bool {
 	for first := max(0, from-longestIBAN-spaces); first+4 < len(text) && first < from; first++ {
 		if first > 0 && inWord(text[first-1]) {
@@ -28,7 +28,7 @@ func inIBAN(text []byte, from, to int) bool {
 	return false
 }
 
-// isIBAN says that a text begins with an IBAN which goes as far as least. A length of 0 is one that is not known.
+// isIBAN reports whether a text begins with an IBAN that reaches as far as least. A length of 0 is unknown.
 func isIBAN(text []byte, length, least int) bool {
 	remainder, n, head, end := 0, 0, 0, 0
 	for end < len(text) && (n < length || length == 0 && n < longestRF) {

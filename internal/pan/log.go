@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// Handler masks the card numbers in what it hands on to another handler: in messages, and in values of all kinds.
+// Handler masks card numbers in messages, and in values of all kinds, before it passes them on to another handler.
 type Handler struct{ Next slog.Handler }
 
 // Enabled implements slog.Handler.
@@ -41,7 +41,7 @@ func (h Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h Handler) WithGroup(name string) slog.Handler { return Handler{h.Next.WithGroup(name)} }
 
-// told says that an attribute may have a card number.
+// told reports whether an attribute may have a card number.
 func told(a slog.Attr) bool {
 	switch v := a.Value.Resolve(); v.Kind() {
 	case slog.KindString:

@@ -15,17 +15,17 @@ const (
 	shown = 4 // of its digits stay when it is masked, the last ones
 )
 
-// Span is where a card number stands in a text, in bytes.
+// Span is the place of a card number in a text, in bytes.
 type Span struct{ From, To int }
 
-// stretch returns the first stretch of a text from a place on that may hold a card number: least digits or more, and what may stand between them. The text has no
-// such stretch where last is 0.
+// stretch returns the first stretch of a text, from a place on, that may hold a card number: least digits or more, and what may be between them. If last is 0,
+// the text has no such stretch.
 func stretch[T string | []byte](text T, from int) (first, last int) {
-	// Where a number is, least bytes follow one another that belong to it. Each of these places is one of them.
+	// A number has at least least bytes in a row that belong to it. One of these places is always among them.
 	for at := from + least - 1; at < len(text); at += least {
 		n := int(counts[text[at]])
 		if n < 0 || counts[text[at-half]]|counts[text[at-half/2]] < 0 && (at+half >= len(text) || counts[text[at+half]]|counts[text[at+half/2]] < 0) {
-			continue // half of a number stands before this place, or behind it
+			continue // half of a number is before this place, or after it
 		}
 		for first = at; first > from && counts[text[first-1]] >= 0; first-- {
 			n += int(counts[text[first-1]])
@@ -41,7 +41,7 @@ func stretch[T string | []byte](text T, from int) (first, last int) {
 	return 0, 0
 }
 
-// mayBe says that a stretch may hold a card number: it says no only where there is none. It reads a stretch once and copies nothing but its digits, since nearly all of them are
+// mayBe reports whether a stretch may hold a card number. It returns false only if there is none. It reads a stretch once and copies only its digits, since nearly all stretches are
 // dates, phone numbers and ids.
 func mayBe[T string | []byte](stretch T) bool {
 	var digits [mostDigits]byte
@@ -76,13 +76,13 @@ func mayBe[T string | []byte](stretch T) bool {
 	return false
 }
 
-// mostDigits is how many digits of a stretch are looked at at once, and one more. One with more of them may hold a number.
+// mostDigits is one more than the number of digits that are examined at once. A longer stretch may hold a number.
 const mostDigits = 64
 
-// Contains says that a text holds a card number.
+// Contains reports whether a text holds a card number.
 func Contains(text []byte) bool { return len(find(text, true)) > 0 }
 
-// Suspected says that a text may hold a card number, or something else that has its digits, such as an IBAN. It is quicker than Contains, and never says no where that says yes.
+// Suspected reports whether a text may hold a card number, or something else that has its digits, such as an IBAN. It is quicker than Contains, and true whenever Contains is.
 func Suspected(text []byte) bool {
 	_, last := stretch(text, 0)
 	return last > 0
@@ -101,7 +101,7 @@ func Find(text []byte) []Span {
 	return find(text, false)
 }
 
-// Mask returns the text with a star in place of each digit of its card numbers but the last four. A text without one is returned as it is.
+// Mask returns the text with stars in place of the digits of its card numbers, except the last four of each. A text without a card number is returned unchanged.
 func Mask(text []byte) []byte {
 	spans := Find(text)
 	if len(spans) == 0 {
@@ -123,7 +123,7 @@ func MaskString(text string) string {
 	return string(Mask([]byte(text)))
 }
 
-// Copy copies a text with its card numbers masked, however it comes in pieces.
+// Copy copies a text with its card numbers masked. It does not matter how the text is cut into reads.
 func Copy(to io.Writer, from io.Reader) error {
 	const piece = 64 << 10
 	buf, have := make([]byte, 2*piece), 0
@@ -132,7 +132,7 @@ func Copy(to io.Writer, from io.Reader) error {
 		have += n
 		whole := have
 		for err == nil && whole > have-piece && whole > 0 && kinds[buf[whole-1]] != other {
-			whole-- // a number may go on in the next piece
+			whole-- // a number may continue in the next piece
 		}
 		if _, wrong := to.Write(Mask(buf[:whole])); wrong != nil {
 			return wrong
@@ -147,7 +147,7 @@ func Copy(to io.Writer, from io.Reader) error {
 	}
 }
 
-// Masked is what stands in place of a card number. Its separators stay, and its last four digits.
+// Masked returns what replaces a card number. The separators and the last four digits stay.
 func Masked(number []byte) []byte {
 	left := 0
 	for at := 0; at < len(number); {
@@ -173,17 +173,17 @@ func Masked(number []byte) []byte {
 	return out
 }
 
-// group is digits without a separator between them: those from digits[from] to digits[to], in the text from start to end.
+// group is a row of digits without a separator: digits[from] to digits[to], which are in the text from start to end.
 type group struct{ from, to, start, end int }
 
-// run is what follows one another in a text without anything that no card number has.
+// run is a part of a text that has only characters of card numbers.
 type run struct {
 	text   []byte
 	digits []byte // their values
 	groups []group
 }
 
-// find returns the card numbers of a text, or one of its stretches with some.
+// find returns the card numbers of a text, or those of one stretch.
 func find(text []byte, one bool) (all []Span) {
 	for first, last := stretch(text, 0); last > 0; first, last = stretch(text, last) {
 		all = within(text, first, last, all)
@@ -226,7 +226,7 @@ func within(text []byte, first, last int, all []Span) []Span {
 	return r.close(all)
 }
 
-// close adds the card numbers of a run, and begins another run. A number begins and ends where a group does: digits within a longer number are none.
+// close adds the card numbers of a run, and begins another run. A number begins and ends where a group does: digits within a longer number are no card number.
 func (r *run) close(all []Span) []Span {
 	for first := 0; first < len(r.groups) && len(r.digits)-r.groups[first].from >= least; first++ {
 		if begins := r.digits[r.groups[first].from:]; starts[int(begins[0])*100+int(begins[1])*10+int(begins[2])] == 0 {
@@ -247,17 +247,17 @@ func (r *run) close(all []Span) []Span {
 	return all
 }
 
-// longest returns the last group that a number may end with which begins with the first one.
+// longest returns the last group with which a number may end that begins with the first group.
 func (r *run) longest(first int) (last int) {
 	for last = first; last+1 < len(r.groups) && r.groups[last+1].to-r.groups[first].from <= most; last++ {
 	}
 	return last
 }
 
-// mostPhone is how many digits a phone number has at most (E.164).
+// mostPhone is the largest number of digits of a phone number (E.164).
 const mostPhone = 15
 
-// another says that digits are part of something that is certainly no card number: a phone number with its +, a UUID, an IBAN, the reference
+// another reports whether digits are part of something that is certainly no card number: a phone number with its +, a UUID, an IBAN, the reference
 // of a Swiss QR bill, or the hexadecimal form of a digest.
 func (r *run) another(from, to, digits int) bool {
 	if digits <= mostPhone && from > 0 && r.text[from-1] == '+' && (from == 1 || !inWord(r.text[from-2])) {
@@ -280,7 +280,7 @@ func inHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20
 // uuid is how long a UUID is written.
 const uuid = 36
 
-// inUUID says that a part of a text is within a UUID.
+// inUUID reports whether a part of a text is within a UUID.
 func inUUID(text []byte, from, to int) bool {
 	for first := max(0, to-uuid); first <= from && first+uuid <= len(text); first++ {
 		if isUUID(text[first : first+uuid]) {
@@ -309,7 +309,7 @@ func isUUID(token []byte) bool {
 // longestDigest is how long a digest is written at most.
 const longestDigest = 128
 
-// isDigest says that a word is as long as a digest or an object id in hexadecimal digits, with letters among them.
+// isDigest reports whether a word has the length of a digest or an object id in hexadecimal digits, and has letters.
 func isDigest(word []byte) bool {
 	switch len(word) {
 	case 24, 32, 40, 48, 56, 64, 96, longestDigest:
@@ -326,7 +326,7 @@ func isDigest(word []byte) bool {
 	return letters
 }
 
-// doubled is twice a digit, less 9 where that is more than 9.
+// doubled returns twice a digit, less 9 if that is more than 9.
 var doubled = [10]byte{0, 2, 4, 6, 8, 1, 3, 5, 7, 9}
 
 // luhn is the check of ISO/IEC 7812-1.

@@ -3,7 +3,7 @@ package pan
 // qr is the form in which references of Swiss QR bills are written: 27 digits, the last of which is a check digit.
 const qr = "dd ddddd ddddd ddddd ddddd ddddd"
 
-// inQR says that a part of a text is within a reference of a Swiss QR bill whose check digit is right. Written without its spaces it is too long for a card number.
+// inQR reports whether a part of a text is within a reference of a Swiss QR bill whose check digit is right. Without spaces such a reference is too long for a card number.
 func inQR(text []byte, from, to int) bool {
 	for first := max(0, to-len(qr)); first <= from && first+len(qr) <= len(text); first++ {
 		if isQR(text[first:first+len(qr)]) && (first == 0 || !inWord(text[first-1])) && (first+len(qr) == len(text) || !inWord(text[first+len(qr)])) {
@@ -13,7 +13,7 @@ func inQR(text []byte, from, to int) bool {
 	return false
 }
 
-// carry is the table of the recursive check of modulus 10, which Swiss payment references have.
+// carry is the table of the recursive modulus 10 check of Swiss payment references.
 var carry = [10]byte{0, 9, 4, 6, 8, 2, 7, 1, 3, 5}
 
 func isQR(text []byte) bool {

@@ -18,7 +18,7 @@ func of(all ...int) (l lengths) {
 	return l
 }
 
-// schemes are by the ranges that the schemes have published. Some overlap: a number is a card number if any takes it.
+// schemes has the ranges that the card schemes have published. Some overlap: a number is a card number if any range has it.
 var schemes = []scheme{
 	{400000, 499999, of(13, 16, 18, 19)},             // Visa
 	{510000, 559999, of(16)},                         // Mastercard
@@ -46,7 +46,7 @@ var schemes = []scheme{
 	{986000, 986099, of(16)},                         // Humo
 }
 
-// starts are the lengths of numbers by their first three digits, whatever range below it takes them.
+// starts has the lengths of numbers by their first three digits, of all ranges that begin so.
 var starts = func() (t [1000]lengths) {
 	for _, s := range schemes {
 		for first := s.from / 1000; first <= s.to/1000; first++ {
@@ -56,7 +56,7 @@ var starts = func() (t [1000]lengths) {
 	return t
 }()
 
-// issued says that a scheme issues numbers which begin so and are so long.
+// issued reports whether a scheme issues numbers with this beginning and length.
 func issued(number []byte) bool {
 	first := int(number[0])*100 + int(number[1])*10 + int(number[2])
 	if starts[first]&(1<<len(number)) == 0 {
@@ -73,7 +73,7 @@ func issued(number []byte) bool {
 	return false
 }
 
-// kind is what a character is to a card number.
+// kind is the role of a character in a card number.
 type kind byte
 
 const (
@@ -82,10 +82,10 @@ const (
 	separator
 )
 
-// mostGap is how many separators may follow one another between two digits.
+// mostGap is the largest number of separators between two digits.
 const mostGap = 3
 
-// kinds are those of bytes. Of a character of several bytes, each may belong to a number.
+// kinds has the kind of each byte. Each byte of a character of several bytes may belong to a number.
 var kinds = func() (t [256]kind) {
 	for c := '0'; c <= '9'; c++ {
 		t[c] = digit
@@ -99,10 +99,10 @@ var kinds = func() (t [256]kind) {
 	return t
 }()
 
-// zeros are the digits 0 of other scripts in which a number may be written: full-width, Arabic, Persian and Devanagari ones. The other nine follow each.
+// zeros are the digits 0 of other scripts: full-width, Arabic, Persian and Devanagari. The other nine digits follow each.
 var zeros = []rune{'\uff10', '\u0660', '\u06f0', '\u0966'}
 
-// counts are how many digits of a number a byte stands for: the first byte of a digit of another script for one, its others for none. -1: no number has it.
+// counts says for how many digits of a number a byte stands: the first byte of a digit of another script for one, its other bytes for none. -1: no number has the byte.
 var counts = func() (t [256]int8) {
 	for c := range t {
 		switch kinds[c] {
@@ -118,7 +118,7 @@ var counts = func() (t [256]int8) {
 	return t
 }()
 
-// next returns the first character of a text, with the value that it has as a digit, and its length in bytes.
+// next returns the first character of a text, its value as a digit, and its length in bytes.
 func next(text []byte) (value byte, k kind, size int) {
 	if c := text[0]; c < utf8.RuneSelf {
 		return c - '0', kinds[c], 1
@@ -137,7 +137,7 @@ func next(text []byte) (value byte, k kind, size int) {
 	return 0, other, size
 }
 
-// Belongs says whether a text, which is not empty, begins with what may stand in a card number, and whether that is a digit.
+// Belongs reports whether a text, which is not empty, begins with a character that a card number may have, and whether that is a digit.
 func Belongs(text []byte) (is, aDigit bool) {
 	_, k, _ := next(text)
 	return k != other, k == digit

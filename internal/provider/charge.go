@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// charge is what is known of one idempotency key.
+// charge is what is known about one idempotency key.
 type charge struct {
 	running bool
 	status  int // of the first answer
 	number  int // of the charge
-	// retryAfter came with the first answer.
+	// retryAfter is that of the first answer.
 	retryAfter time.Duration
 }
 
-// payer is what is known of one job id.
+// payer is what is known about one job id.
 type payer struct {
-	number  int // of the job ids that work was begun for, from 1
+	number  int // among the job ids that were executed, from 1
 	charges int
 	charge  int // the number of the last one
 	// chargedAt is when that was.
@@ -30,10 +30,10 @@ type payer struct {
 
 var generation = regexp.MustCompile(`~[0-9]+$`)
 
-// jobID is the job that a key belongs to: the key without its generation.
+// jobID returns the job of a key: the key without its generation.
 func jobID(key string) string { return generation.ReplaceAllString(key, "") }
 
-// newCall reads who calls. Without an idempotency key the job's id is looked for in X-Job-Id, the query's id, and the
+// newCall reads whose call it is. Without an idempotency key the job's id is that of X-Job-Id, of the query's id, or the
 // last piece of the path.
 func (p *Provider) newCall(r *http.Request, at time.Time) *call {
 	c := &call{at: p.reckoned(at), key: r.Header.Get("Idempotency-Key"), common: commons(r, p.Config().Limits)}
@@ -46,15 +46,15 @@ func (p *Provider) newCall(r *http.Request, at time.Time) *call {
 	return c
 }
 
-// outcome is what will become of a call, decided when it arrives.
+// outcome is the result of a call. It is decided when the call arrives.
 type outcome struct {
 	status     int // 0: it will hang
 	replay     *charge
-	entry      *charge // of its key, to be settled at the end of the service time; nil where nothing is kept
+	entry      *charge // of its key, settled at the end of the service time; nil if nothing is kept
 	charges    bool
 	service    time.Duration
 	retryAfter time.Duration
-	unmarked   bool // though it is given again
+	unmarked   bool // a repeated answer without its mark
 }
 
 // serveCharge answers one call.
@@ -62,7 +62,7 @@ func (p *Provider) serveCharge(w http.ResponseWriter, r *http.Request, at time.T
 	c := p.newCall(r, at)
 	o := p.arrive(c)
 	defer p.leave()
-	// The whole body is read, or net/http would notice neither the next request nor that the caller has gone.
+	// The whole body is read: else net/http would notice neither the next request nor that the caller has gone.
 	c.paid = p.paid(r)
 	sleep(o.service)
 	number := p.settle(c, o)
@@ -73,7 +73,7 @@ func (p *Provider) serveCharge(w http.ResponseWriter, r *http.Request, at time.T
 	answer(w, o, number)
 }
 
-// sleep is the time that the work takes. It goes on when the caller has hung up: his card is charged all the same.
+// sleep waits for the time of the work, also if the caller has hung up: the card is charged nevertheless.
 func sleep(d time.Duration) {
 	if d > 0 {
 		t := time.NewTimer(d)
@@ -82,7 +82,7 @@ func sleep(d time.Duration) {
 	}
 }
 
-// arrive counts the call and decides what becomes of it.
+// arrive counts the call and decides its outcome.
 func (p *Provider) arrive(c *call) outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +137,7 @@ func (p *Provider) decide(c *call, who *payer, f *Fate) outcome {
 	return p.begin(c, who, f)
 }
 
-// before is what answers before the keys are looked at: who is down, limited or barred knows of no key.
+// before decides whether the call is refused before its key is read: by an outage, a limit or a bar.
 func (p *Provider) before(c *call, f *Fate) (o outcome, refused bool) {
 	incident := p.cfg.Incident
 	switch {
@@ -155,7 +155,7 @@ func (p *Provider) before(c *call, f *Fate) (o outcome, refused bool) {
 	return outcome{}, false
 }
 
-// begin starts work on a key that is new, or whose calls so far left nothing behind.
+// begin starts to execute a call whose key is new, or whose earlier calls left nothing.
 func (p *Provider) begin(c *call, who *payer, f *Fate) outcome {
 	if who.number == 0 {
 		p.payers++
@@ -172,7 +172,7 @@ func (p *Provider) begin(c *call, who *payer, f *Fate) outcome {
 	return o
 }
 
-// execute draws what comes of the work.
+// execute draws the result of the work.
 func (p *Provider) execute(who *payer, f *Fate) outcome {
 	switch {
 	case f != nil:
@@ -189,7 +189,7 @@ func (p *Provider) execute(who *payer, f *Fate) outcome {
 	return outcome{status: http.StatusOK, charges: true}
 }
 
-// keeps says whether the key keeps the answer. Of those that leave no charge behind, only a decline and a redirection are kept.
+// keeps reports whether the key keeps the answer. Of answers without a charge, only a decline and a redirection are kept.
 func (p *Provider) keeps(o outcome) bool {
 	switch {
 	case o.status == http.StatusInternalServerError:
@@ -218,7 +218,7 @@ func (p *Provider) fails(who *payer) bool {
 
 func (p *Provider) chance(share float64) bool { return share > 0 && p.rand.Float64() < share }
 
-// settle charges, counts, and returns the number of the charge that the answer is about.
+// settle charges and counts, and returns the number of the charge of the answer.
 func (p *Provider) settle(c *call, o outcome) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,13 +235,13 @@ func (p *Provider) settle(c *call, o outcome) int {
 	if o.entry != nil {
 		*o.entry = charge{status: o.status, number: number, retryAfter: o.retryAfter}
 		if o.status == 0 {
-			o.entry.status = http.StatusOK // who asks again is told
+			o.entry.status = http.StatusOK // a repeat is answered
 		}
 	}
 	return number
 }
 
-// book moves the money, and returns the number of the charge.
+// book charges, and returns the number of the charge.
 func (p *Provider) book(c *call) int {
 	p.charges++
 	p.counts.Charged++

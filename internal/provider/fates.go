@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Fate is the one answer that particular jobs get, whenever they are called. Of several fates of a job the first holds.
+// Fate is the answer that particular jobs always get. If several fates fit a job, the first one counts.
 type Fate struct {
-	// ID is the job's id, without a generation; with a star at its end, what ids begin with.
+	// ID is the job's id without a generation, or with a star at its end the beginning of ids.
 	ID string
-	// Share is the share of all jobs, 0 to 1, where there is no ID. It is drawn by a hash of the job's id and the status: the same
-	// jobs in every process, and other jobs for another status.
+	// Share is the share of all jobs, 0 to 1, if there is no ID. A hash of the job's id and the status selects the jobs: the same
+	// ones in every process, and others for another status.
 	Share float64
-	// Status is the answer's. 0: there is none, the call hangs.
+	// Status is that of the answer. 0: there is no answer, and the call hangs.
 	Status int
 	// RetryAfter goes with the answer, in whole seconds rounded up. 0 = no header.
 	RetryAfter time.Duration
-	// Charge moves the money of each new key all the same.
+	// Charge charges each new key nevertheless.
 	Charge bool
 }
 
-// Fits says whether a job has this fate.
+// Fits reports whether a job has this fate.
 func (f Fate) Fits(id string) bool {
 	if start, many := strings.CutSuffix(f.ID, "*"); many {
 		return strings.HasPrefix(id, start)
@@ -65,11 +65,11 @@ func (f Fate) String() string {
 	return text
 }
 
-// charges says whether an answer usually comes after the charge: those of success, the redirection to what was made, and the
+// charges reports whether an answer usually follows a charge: a success, a redirection to what was created, and an
 // answer that never comes.
 func charges(status int) bool { return status < http.StatusBadRequest }
 
-// works says whether the answer comes from the execution of the call, and not from what stands before it: rights, rates, proxies.
+// works reports whether the answer comes from the execution of the call, and not from a check before it: rights, rates, proxies.
 func (f Fate) works() bool {
 	return f.Charge || f.Status < http.StatusBadRequest || f.Status == http.StatusPaymentRequired || f.Status == http.StatusInternalServerError
 }
@@ -92,7 +92,7 @@ func (i Incident) share() float64 {
 	return i.Share
 }
 
-// String writes the incident as ParseIncident reads it; "" where there is none.
+// String writes the incident as ParseIncident reads it; "" if there is none.
 func (i Incident) String() string {
 	if i.Status == 0 {
 		return ""

@@ -12,17 +12,17 @@ import (
 type Limit struct {
 	N      int
 	Window time.Duration
-	// By is what calls must have in common to be counted together: ByPath, or ByHeader and the header's name. Empty: all are.
+	// By is what calls must have in common to be counted together: ByPath, or ByHeader and the header's name. Empty: all calls are counted together.
 	By string
 }
 
-// What calls of a limit may have in common. A header that is missing is as good as an empty one.
+// What calls of a limit may have in common. A missing header counts as an empty one.
 const (
 	ByPath   = "path"
 	ByHeader = "header:"
 )
 
-// of returns what a request has of what a limit's calls have in common.
+// of returns a request's value of what a limit's calls have in common.
 func of(r *http.Request, by string) string {
 	if name, ok := strings.CutPrefix(by, ByHeader); ok {
 		return r.Header.Get(name)
@@ -30,7 +30,7 @@ func of(r *http.Request, by string) string {
 	return r.URL.Path
 }
 
-// commons returns what a request has in common with others, by the limits' By; nil if no limit has one.
+// commons returns these values of a request, by the limits' By; nil if no limit has one.
 func commons(r *http.Request, limits []Limit) (all map[string]string) {
 	for _, l := range limits {
 		if l.By == "" {
@@ -94,7 +94,7 @@ func (l Limit) String() string {
 // rate is the limit in calls a second.
 func (l Limit) rate() float64 { return float64(l.N) / l.Window.Seconds() }
 
-// place returns where t goes into sorted times, after its equals. Arrivals come nearly in order: it looks from the end.
+// place returns the index of t in sorted times, after equal ones. It searches from the end, since arrivals come nearly in order.
 func place(times []int64, t int64) int {
 	i := len(times)
 	for i > 0 && times[i-1] > t {
@@ -103,10 +103,10 @@ func place(times []int64, t int64) int {
 	return i
 }
 
-// fits says whether one more call at t, to be put at place i, leaves every window with at most N calls. Only runs of
-// N+1 calls that t is one of can be too close together; in order of arrival that is one.
+// fits reports whether every window has at most N calls with one more call at t, which gets the index i. Only rows of
+// N+1 calls that include t can be too close together; for calls in order that is one row.
 func (l Limit) fits(times []int64, i int, t int64) bool {
-	at := func(j int) int64 { // as if t were in
+	at := func(j int) int64 { // as if t were among them
 		switch {
 		case j < i:
 			return times[j]

@@ -16,14 +16,14 @@ type call struct {
 	status int  // 0: not answered, or not yet
 	first  bool // no call of its job came before
 	over   bool
-	look   bool              // it only asked
+	look   bool              // a look-up
 	wait   time.Duration     // with over: when to come again
 	common map[string]string // what it has in common with others, by the limits' By
 	charge int               // the number of the charge that it made; 0: it made none
 	paid   paid              // with a charge
 }
 
-// callLog is the arrivals in the order of their stamps, and apart from it those that used up the limit.
+// callLog has the arrivals in the order of their stamps, and separately those that used up the limit.
 type callLog struct {
 	keep  int
 	calls []*call
@@ -38,7 +38,7 @@ type apart struct {
 	common string
 }
 
-// used returns what used up a limit among the calls that a call is counted with.
+// used returns the times that used up a limit, of the calls that are counted together with a call.
 func (l *callLog) used(limit Limit, c *call) []int64 {
 	if limit.By == "" {
 		return l.taken
@@ -46,7 +46,7 @@ func (l *callLog) used(limit Limit, c *call) []int64 {
 	return l.apart[apart{limit, c.common[limit.By]}]
 }
 
-// take has a call use up the limits.
+// take makes a call use up the limits.
 func (l *callLog) take(c *call, limits []Limit) {
 	l.taken = slices.Insert(l.taken, place(l.taken, c.at), c.at)
 	for _, limit := range limits {
@@ -58,18 +58,18 @@ func (l *callLog) take(c *call, limits []Limit) {
 		}
 		of := apart{limit, c.common[limit.By]}
 		times := l.apart[of]
-		if len(times) > 2*limit.N+apartSlack { // those before are of no matter to any window
+		if len(times) > 2*limit.N+apartSlack { // no window reaches back to the earlier ones
 			times = slices.Clone(times[limit.N:])
 		}
 		l.apart[of] = slices.Insert(times, place(times, c.at), c.at)
 	}
 }
 
-// apartSlack is how many calls are kept of a limit by something beyond those that it allows: stamps may come out of order.
+// apartSlack is how many calls beyond its number are kept for a limit by something, since stamps may come out of order.
 const apartSlack = 4096
 
-// arrive decides over a call by the limits and writes it down. Stamps may come a little out of order: each goes to
-// its place, and the windows on both sides of it are looked at.
+// arrive checks a call against the limits and records it. Stamps may come a little out of order: each goes to
+// its place, and the windows on both sides are checked.
 func (l *callLog) arrive(c *call, limits []Limit, countRefused bool) {
 	for _, limit := range limits {
 		used := l.used(limit, c)
@@ -117,7 +117,7 @@ func (l *callLog) mostIn(limits []Limit) map[Limit]int {
 	return most
 }
 
-// timesBy returns the times of the calls that have something in common, for all there is of it.
+// timesBy returns the times of the calls, grouped by what they have in common.
 func (l *callLog) timesBy(by string) map[string][]int64 {
 	all := map[string][]int64{}
 	for _, c := range l.calls {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// lookups is below which path jobs are asked after.
+// lookups is the path of look-ups.
 const lookups = "/lookups/"
 
-// serveLookup says what became of a job, and charges nothing: 200 where it was charged, 404 where it was not, or not yet for as long as
-// LookupLag. It uses up the limit as each call does.
+// serveLookup answers what became of a job, and charges nothing: 200 if it was charged, 404 if it was not, or if the charge is younger than
+// LookupLag. A look-up uses up the limit like a call.
 func (p *Provider) serveLookup(w http.ResponseWriter, r *http.Request, id string, at time.Time) {
 	c := &call{at: p.reckoned(at), id: id, look: true, common: commons(r, p.Config().Limits)}
 	o := p.arriveLookup(c)
@@ -30,7 +30,7 @@ func (p *Provider) serveLookup(w http.ResponseWriter, r *http.Request, id string
 	_ = json.NewEncoder(w).Encode(map[string]string{"id": fmt.Sprintf("ch_%d", number), "status": "succeeded", "job": id})
 }
 
-// arriveLookup counts a look-up, and decides whether it comes to an answer.
+// arriveLookup counts a look-up, and decides whether it is answered.
 func (p *Provider) arriveLookup(c *call) outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -53,7 +53,7 @@ func (p *Provider) arriveLookup(c *call) outcome {
 	return outcome{status: http.StatusOK, service: p.cfg.Service}
 }
 
-// settleLookup looks the job up, and returns the number of its charge.
+// settleLookup finds the job, and returns the number of its charge.
 func (p *Provider) settleLookup(c *call, o *outcome) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

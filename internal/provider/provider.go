@@ -1,8 +1,8 @@
 // Package provider is the strict provider: a payment gateway that counts every arrival in exact rolling windows and
-// answers what goes over with 429. It is the judge of the limit in tests, the demo and trials of a configuration.
+// answers 429 to calls above the limit. It judges the limit in tests, in the demo and in trials of a configuration.
 //
 // It keeps the arrivals of the latest 1,000,000 to 2,000,000 calls (some 150 bytes each) and every key it has seen
-// (some 200 bytes each) until POST /reset. Counts go on beyond that; a limit's window is judged by what is kept.
+// (some 200 bytes each) until POST /reset. Counts continue beyond that; windows are judged by the arrivals that are kept.
 package provider
 
 import (
@@ -12,9 +12,9 @@ import (
 )
 
 // Config says how the provider behaves. The zero Config has no limit, answers at once and charges every card.
-// All of it but Seed, Amount and Currency can be changed while it runs (Set, or PATCH /settings).
+// Everything except Seed, Amount and Currency can be changed while it runs (Set, or PATCH /settings).
 type Config struct {
-	// Limits hold together; none means no limit.
+	// Limits apply together. None means no limit.
 	Limits []Limit
 	// Service is how long an answer takes.
 	Service time.Duration
@@ -26,33 +26,33 @@ type Config struct {
 	FailEvery int
 	// Fail is the share of calls, 0 to 1, answered with 500. It charges nothing, unless Charge500 says so.
 	Fail float64
-	// Hang is the share of calls, 0 to 1, that are charged and never answered. A repeat of the key is told.
+	// Hang is the share of calls, 0 to 1, that are charged and never answered. A repeat with the key is answered.
 	Hang float64
-	// Save500 saves an answer 500 under its key: each repeat gets it again, for ever. Without it the key stays unused.
+	// Save500 saves an answer 500 under its key: each repeat gets it again. Without it the key stays unused.
 	Save500 bool
-	// Charge500 moves the money before an answer 500 by Fail, FailEvery or an incident. Where it is not saved, a repeat charges again.
+	// Charge500 charges before an answer 500 by Fail, FailEvery or an incident. If the answer is not saved, a repeat charges again.
 	Charge500 bool
-	// NoMarks leaves Idempotent-Replayed out of the answers that are given again.
+	// NoMarks omits Idempotent-Replayed from repeated answers.
 	NoMarks bool
-	// Fates are the answers of particular jobs; the first that fits a job holds. They come before all chances.
+	// Fates are the answers to particular jobs. The first one that fits a job counts. They come before all chances.
 	Fates []Fate
-	// Incident is trouble of the whole gateway. An answer 500 comes from the call's execution, and Save500 and Charge500 hold for it;
-	// any other one comes before that, and charges nothing.
+	// Incident is trouble of the whole gateway. An answer 500 comes from the execution of the call, and Save500 and Charge500 apply to it.
+	// Any other answer comes before the execution, and charges nothing.
 	Incident Incident
 	// Down answers every call with 503.
 	Down bool
 	// RetryAfter goes with 503, in whole seconds rounded up. 0 = no header.
 	RetryAfter time.Duration
-	// NoHint leaves Retry-After out of the 429s. They carry the exact wait otherwise, in whole seconds rounded up.
+	// NoHint omits Retry-After from the 429s. Otherwise it is the exact wait, in whole seconds rounded up.
 	NoHint bool
 	// CountRefused makes calls refused with 429 use up the limit too, as some gateways do.
 	CountRefused bool
 	// LookupLag is how long a look-up (GET /lookups/ID) does not find a new charge.
 	LookupLag time.Duration
-	// LookupFail is the share of look-ups, 0 to 1, answered with 500, and LookupHang that of those never answered.
+	// LookupFail is the share of look-ups, 0 to 1, answered with 500. LookupHang is the share that is never answered.
 	LookupFail, LookupHang float64
-	// Amount and Currency are the fields of a request that GET /calls shows of what was charged: whole minor units, and a currency. Dots lead into
-	// fields of fields. Empty: none is shown.
+	// Amount and Currency name the fields of a request that GET /calls shows with a charge: whole minor units, and a currency. Dots lead into
+	// nested fields. Empty: none is shown.
 	Amount, Currency string
 	// NoKeys ignores idempotency keys: every call charges.
 	NoKeys bool
@@ -87,10 +87,10 @@ func New(cfg Config) *Provider {
 	return p
 }
 
-// reckoned is the moment in ns since 1970, by a clock that nobody sets: a window is as long as it is, whatever became of the date.
+// reckoned returns a moment in ns since 1970, by a clock that nobody sets: the length of a window does not depend on changes of the date.
 func (p *Provider) reckoned(at time.Time) int64 { return p.began.UnixNano() + int64(at.Sub(p.began)) }
 
-// Set changes the behaviour from now on. What has arrived stays counted; Seed has no effect any more.
+// Set changes the behaviour from now on. Earlier arrivals stay counted. Seed has no effect any more.
 func (p *Provider) Set(cfg Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // grace is how long calls under way may take when Serve is told to stop.
 const grace = 2 * time.Second
 
-// ServeHTTP answers GET /stats, GET /calls, GET, PUT and PATCH /settings and POST /reset, and GET /lookups/ID, which says what
-// became of a job; a call to any other path is a charge. Arrivals are stamped here, unless the connection came through Serve.
+// ServeHTTP answers GET /stats, GET /calls, GET, PUT and PATCH /settings, POST /reset, and GET /lookups/ID, which says what
+// became of a job. A call to any other path is a charge. Arrivals are stamped here, unless the connection came through Serve.
 func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at, done := Arrival(r)
 	defer done()
@@ -36,7 +36,7 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Arrival returns when a request came in: at its stamp where Serve saw it, or otherwise now. The caller calls done when it has
+// Arrival returns when a request arrived: its stamp if it came through Serve, or else now. The caller calls done when it has
 // answered.
 func Arrival(r *http.Request) (at time.Time, done func()) {
 	at = time.Now()
@@ -47,12 +47,12 @@ func Arrival(r *http.Request) (at time.Time, done func()) {
 	return c.stamp(at), c.clear
 }
 
-// Serve answers on ln until ctx is done, and returns nil then. Each arrival is stamped at the first byte of its
-// request, on Linux by the kernel: a busy machine delays the counting, but not what is counted. Connections that
-// stamp by themselves are believed (see Listen).
+// Serve answers on ln until ctx is done, and then returns nil. Each arrival is stamped at the first byte of its
+// request, on Linux by the kernel: a busy machine delays the counting, but not the stamps. Connections may
+// bring stamps of their own (see Listen).
 func (p *Provider) Serve(ctx context.Context, ln net.Listener) error { return Serve(ctx, ln, p) }
 
-// Serve is Provider.Serve with another handler, which asks Arrival for the stamps.
+// Serve is Provider.Serve for another handler, which gets the stamps from Arrival.
 func Serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	hung, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
@@ -85,7 +85,7 @@ func Serve(ctx context.Context, ln net.Listener, handler http.Handler) error {
 	return err
 }
 
-// stampedListener hands out connections that note when a request's first byte came in.
+// stampedListener accepts connections that record when the first byte of a request arrived.
 type stampedListener struct{ net.Listener }
 
 // Accept waits for the next connection.
@@ -103,8 +103,8 @@ func (l stampedListener) Accept() (net.Conn, error) {
 	return &stampedConn{Conn: c, read: telling.ReadStamped}, nil
 }
 
-// Listen listens on TCP for Serve. What stands between the two, to delay a call say, hands the stamps on: its connections
-// have a ReadStamped as those from here do.
+// Listen listens on TCP for Serve. A proxy between the two, which delays calls for example, passes the stamps on: its connections
+// have the method ReadStamped too.
 func Listen(addr string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -125,13 +125,13 @@ func (l tellingListener) Accept() (net.Conn, error) {
 	return &tellingConn{Conn: c, read: stampedReader(c)}, nil
 }
 
-// tellingConn tells when what it read came in.
+// tellingConn returns when the bytes that it reads arrived.
 type tellingConn struct {
 	net.Conn
 	read func(p []byte) (int, time.Time, error)
 }
 
-// ReadStamped reads, and tells when what it read had come in.
+// ReadStamped reads, and returns when the bytes arrived.
 func (c *tellingConn) ReadStamped(p []byte) (int, time.Time, error) { return c.read(p) }
 
 // NetConn returns the connection beneath.
@@ -139,8 +139,8 @@ func (c *tellingConn) NetConn() net.Conn { return c.Conn }
 
 type stampKey struct{}
 
-// stampedConn stamps the first read of each request. What is read while the handler runs is the same request's body;
-// a client without pipelining sends nothing more before its answer.
+// stampedConn stamps the first read of each request. Bytes that are read while the handler runs belong to the body of the same request:
+// a client without pipelining sends nothing else before its answer.
 type stampedConn struct {
 	net.Conn
 	read func(p []byte) (int, time.Time, error)
@@ -149,7 +149,7 @@ type stampedConn struct {
 	at time.Time
 }
 
-// Read reads, and notes when what it read had come in.
+// Read reads, and records when the bytes arrived.
 func (c *stampedConn) Read(p []byte) (int, error) {
 	n, at, err := c.read(p)
 	c.mu.Lock()
@@ -160,7 +160,7 @@ func (c *stampedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stamp returns when the present request came in, or otherwise where that was not seen.
+// stamp returns when the present request arrived, or otherwise if that was not recorded.
 func (c *stampedConn) stamp(otherwise time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,14 +170,14 @@ func (c *stampedConn) stamp(otherwise time.Time) time.Time {
 	return c.at
 }
 
-// clear makes ready for the next request.
+// clear prepares for the next request.
 func (c *stampedConn) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = time.Time{}
 }
 
-// plainReader stamps with the moment at which the read came back.
+// plainReader stamps with the moment at which the read returned.
 func plainReader(c net.Conn) func(p []byte) (int, time.Time, error) {
 	return func(p []byte) (int, time.Time, error) {
 		n, err := c.Read(p)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// maxStampAge is how old a kernel's stamp can be and still be believed: beyond it the clock was set meanwhile.
+// maxStampAge is the greatest believable age of a kernel's stamp. If it is older, the clock was set meanwhile.
 const maxStampAge = time.Minute
 
-// stampFrom has the kernel stamp what comes in on every connection of a listener from its first packet on: connections inherit
-// the option. Set on them alone, it comes too late for a request that arrived before they were accepted, which would be stamped
+// stampFrom makes the kernel stamp every connection of a listener from the first packet on: connections inherit
+// the option. Set on a connection itself, it would be too late for a request that arrived before the connection was accepted, which would be stamped
 // when it is read.
 func stampFrom(ln net.Listener) {
 	tcp, ok := ln.(*net.TCPListener)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates that nobody else knows of.
+// Authority is a certificate authority that no system knows.
 type Authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -25,7 +25,7 @@ type Authority struct {
 	PEM string
 }
 
-// NewAuthority makes one.
+// NewAuthority returns a new authority.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t}
@@ -34,7 +34,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Issue returns a certificate for 127.0.0.1 and for clients, valid for so long, and its key, in PEM.
+// Issue returns a certificate for 127.0.0.1 and for clients, and its key, in PEM. valid is how long it is valid.
 func (a *Authority) Issue(name string, valid time.Duration) (cert, key string) {
 	a.t.Helper()
 	made := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(valid),
@@ -66,7 +66,7 @@ func (a *Authority) sign(made *x509.Certificate, by *ecdsa.PrivateKey) (string, 
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), key
 }
 
-// Server returns what a server of this authority's is set up with. clients, if not nil, signs those that it lets in.
+// Server returns the configuration of a server with a certificate of this authority. clients, if not nil, is the authority of the clients that it accepts.
 func (a *Authority) Server(clients *Authority) *tls.Config {
 	a.t.Helper()
 	own, err := tls.X509KeyPair(bytesOf(a.Issue("server", 1000*time.Hour)))
@@ -81,7 +81,7 @@ func (a *Authority) Server(clients *Authority) *tls.Config {
 
 func bytesOf(cert, key string) (c, k []byte) { return []byte(cert), []byte(key) }
 
-// Files writes the authority's certificate to ca.pem, and one that it issues to NAME.pem and NAME.key, and returns the directory.
+// Files writes the authority's certificate to ca.pem, and a new certificate to NAME.pem and NAME.key. It returns the directory.
 func (a *Authority) Files(name string, valid time.Duration) (dir string) {
 	a.t.Helper()
 	dir = a.t.TempDir()

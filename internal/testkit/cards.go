@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 )
 
-// CardNumbers are n card numbers of the schemes that issue most cards, of each length that they have; the same at each call.
+// CardNumbers returns n card numbers of the largest schemes, of each of their lengths. Each call returns the same numbers.
 func CardNumbers(n int) (all []string) {
 	schemes := []struct {
 		begins string
@@ -24,7 +24,7 @@ func CardNumbers(n int) (all []string) {
 	return all
 }
 
-// WithCheck returns digits with one more, by which they pass the Luhn check.
+// WithCheck returns digits with their Luhn check digit.
 func WithCheck(digits string) string {
 	sum := 0
 	for i := range len(digits) {

@@ -12,12 +12,12 @@ import (
 // claims are the locked files of the ports that this process has. The caller of claim holds portMu.
 var claims []*os.File
 
-// claim takes a port for this process until it ends, and reports whether no other test process has it: a port that nobody listens on for a moment would be
-// given to another one otherwise.
+// claim takes a port for this process until it ends, and reports whether no other test process has it. Without claims, a port on which nobody listens for a moment could be
+// given to another process.
 func claim(port int) bool {
 	dir := filepath.Join(os.TempDir(), "spillway-test-ports")
 	if os.MkdirAll(dir, 0o777) != nil {
-		return true // without the directory chance must do
+		return true // without the directory there are no claims
 	}
 	f, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {

@@ -25,7 +25,7 @@ type Clock struct {
 // skew is what testdata/skew.c reads.
 type skew struct{ Turn, Ahead, PPM, Since int64 }
 
-// SkewedServer starts a redis-server as Server does, whose clock is right until it is told otherwise. It needs a C compiler and Linux.
+// SkewedServer starts a redis-server like Server, and returns its clock, which is right at first. It needs a C compiler and Linux.
 func SkewedServer(t testing.TB, args ...string) (*RedisServer, *Clock) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,13 +44,13 @@ func SkewedServer(t testing.TB, args ...string) (*RedisServer, *Clock) {
 	return serve(t, launchParams{dir: t.TempDir(), args: append(volatile(), args...), env: []string{"LD_PRELOAD=" + library, "SKEW=" + f.Name()}}), c
 }
 
-// Step sets the clock ahead, or back where d is negative.
+// Step sets the clock ahead, or back if d is negative.
 func (c *Clock) Step(d time.Duration) { c.change(d, 0) }
 
-// Slew has the clock go too fast by ppm parts in a million, or too slow where that is negative, from now on. Zero ends it.
+// Slew makes the clock run too fast by ppm parts in a million, or too slow if ppm is negative. Zero ends it.
 func (c *Clock) Slew(ppm int64) { c.change(0, ppm) }
 
-// change is one reading of the clock and one change: Step ends a slew.
+// change reads the clock and changes it in one step. Step ends a slew.
 func (c *Clock) change(d time.Duration, ppm int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

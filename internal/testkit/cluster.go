@@ -14,7 +14,7 @@ import (
 type RedisCluster struct {
 	// Nodes are the servers that began as primaries. Without replicas, the whole cluster answers CLUSTERDOWN while one is down.
 	Nodes []*RedisServer
-	// Replicas are one for each of Nodes, in their order; empty for Cluster. A dead node's takes its place.
+	// Replicas has one replica for each of Nodes, in the same order. It is empty for Cluster. The replica of a dead node takes its place.
 	Replicas []*RedisServer
 }
 
@@ -57,8 +57,8 @@ func ClusterWithReplicas(t testing.TB, args ...string) *RedisCluster {
 	return c
 }
 
-// clusterNodes starts three servers. One counts as dead after 2 s, for on a busy machine a living one may be silent for more than one; a
-// replica may take its place however long it has not heard of it.
+// clusterNodes starts three servers. A node counts as dead after 2 s, because on a busy machine a living one may be silent for more than one second. A
+// replica may take its place however long it has had no contact.
 func clusterNodes(t testing.TB, args []string) []*RedisServer {
 	t.Helper()
 	args = append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}, args...)
@@ -94,7 +94,7 @@ func (c *RedisCluster) meet(ctx context.Context, s *RedisServer) error {
 	return node.ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(c.Nodes[0].lp.port)).Err()
 }
 
-// all are the nodes and the replicas.
+// all returns the nodes and the replicas.
 func (c *RedisCluster) all() []*RedisServer { return slices.Concat(c.Nodes, c.Replicas) }
 
 func (c *RedisCluster) agrees(ctx context.Context) bool {
@@ -110,7 +110,7 @@ func (c *RedisCluster) agrees(ctx context.Context) bool {
 	return true
 }
 
-// AwaitPromotion waits until a dead node's replica has taken its place, and every living server knows.
+// AwaitPromotion waits until the replica of a dead node has taken its place, and every living server knows it.
 func (c *RedisCluster) AwaitPromotion(dead *RedisServer) {
 	t := dead.t
 	t.Helper()

@@ -96,7 +96,7 @@ func attributes(all []*common.KeyValue) map[string]string {
 	return about
 }
 
-// Spans returns the spans received so far by the names given, or all, in the order of their beginnings.
+// Spans returns the spans received so far that have one of the names, or all spans if there are no names, in the order of their beginnings.
 func (c *Collector) Spans(names ...string) []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,14 +110,14 @@ func (c *Collector) Spans(names ...string) []Span {
 	return found
 }
 
-// Received returns all that was received, as it came.
+// Received returns all bytes received so far.
 func (c *Collector) Received() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.received.String()
 }
 
-// Requests says how often something was sent.
+// Requests returns how many requests were received.
 func (c *Collector) Requests() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,14 +7,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Hook stands between a client and Redis. It gets what goes out in one round trip, and sends it with send, whose error it passes on or
-// replaces. Nil lets everything pass.
+// Hook is between a client and Redis. It gets the commands of one round trip, and sends them with send, whose error it passes on or
+// replaces. Nil functions let everything pass.
 type Hook struct {
 	Alone func(cmd redis.Cmder, send func() error) error    // a command by itself
 	Piped func(cmds []redis.Cmder, send func() error) error // several in a pipeline
 }
 
-// Around is a Hook that makes no difference between one command and several.
+// Around returns a Hook that treats one command and several alike.
 func Around(f func(cmds []redis.Cmder, send func() error) error) Hook {
 	return Hook{func(cmd redis.Cmder, send func() error) error { return f([]redis.Cmder{cmd}, send) }, f}
 }

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// InnerLine returns a line to a server in this process, and the listener that the server accepts from. Connections from
-// a listen that stamp what they read (ReadStamped) do so at the server's end too: with the moment at which it came in at
-// the line's clients' end, however long the line took.
+// InnerLine returns a line to a server in this process, and the listener of that server. If the connections of listen stamp what
+// they read (ReadStamped), those of the server do too: with the moment at which the bytes arrived at the clients' end
+// of the line, however long the line takes.
 func InnerLine(t testing.TB, listen func(addr string) (net.Listener, error)) (*Line, net.Listener) {
 	t.Helper()
 	inner := &innerListener{conns: make(chan net.Conn), closed: make(chan struct{})}
@@ -19,7 +19,7 @@ func InnerLine(t testing.TB, listen func(addr string) (net.Listener, error)) (*L
 	return l, inner
 }
 
-// innerListener is where a server takes up the connections of its line.
+// innerListener is where a server accepts the connections of its line.
 type innerListener struct {
 	addr   innerAddr
 	conns  chan net.Conn
@@ -59,10 +59,10 @@ func (l *innerListener) Close() error {
 	return nil
 }
 
-// Addr is where clients reach the line.
+// Addr returns the address of the line for clients.
 func (l *innerListener) Addr() net.Addr { return l.addr }
 
-// marks say when the bytes of a stream came in, by their place in it.
+// marks records when the bytes of a stream arrived, by their place in it.
 type marks struct {
 	mu            sync.Mutex
 	list          []mark
@@ -70,7 +70,7 @@ type marks struct {
 }
 
 type mark struct {
-	end int64 // of the bytes that it is about
+	end int64 // the place after its bytes
 	at  time.Time
 }
 
@@ -96,7 +96,7 @@ type innerReader struct {
 	marks *marks
 }
 
-// ReadStamped reads, and tells when the first of what it read came in.
+// ReadStamped reads, and returns when the first of the bytes arrived.
 func (r *innerReader) ReadStamped(p []byte) (int, time.Time, error) {
 	n, err := r.Read(p)
 	if n == 0 {

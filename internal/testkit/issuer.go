@@ -17,11 +17,11 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// Issuer is an OpenID provider that signs whatever it is told to: for what no real one would do.
+// Issuer is an OpenID provider that signs what the test wants, also what no real provider would sign.
 type Issuer struct {
 	// URL is its address.
 	URL string
-	// Asked hears of each request, by its path, and may answer it itself: then it returns true. Nil: nobody does.
+	// Asked is called for each request. It may answer the request itself, and then returns true. It may be nil.
 	Asked func(w http.ResponseWriter, r *http.Request) bool
 
 	t    *testing.T
@@ -42,7 +42,7 @@ func NewIssuer(t *testing.T) *Issuer {
 	return i
 }
 
-// Rotate has another key sign, and none but that one be published.
+// Rotate replaces the key: from now on another key signs, and only that one is published.
 func (i *Issuer) Rotate(id string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -53,7 +53,7 @@ func (i *Issuer) Rotate(id string) {
 	i.keys = []jose.JSONWebKey{{Key: key, KeyID: id, Algorithm: string(jose.ES256), Use: "sig"}}
 }
 
-// Claims are those of a login of the client "spillway" for a quarter of an hour, with others set over them; nil takes one out.
+// Claims returns the claims of a login of the client "spillway" for a quarter of an hour, changed by the given ones; nil removes a claim.
 func (i *Issuer) Claims(with map[string]any) map[string]any {
 	now := time.Now()
 	all := map[string]any{"iss": i.URL, "aud": "spillway", "sub": "u1", "iat": now.Unix(), "exp": now.Add(15 * time.Minute).Unix(), "email": "ann@example.com", "email_verified": true}
@@ -84,21 +84,21 @@ func (i *Issuer) Signed(key jose.SigningKey, claims map[string]any) string {
 	return token
 }
 
-// Public is the key that can check what it signs.
+// Public returns the public key of the one that signs.
 func (i *Issuer) Public() jose.JSONWebKey {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.keys[len(i.keys)-1].Public()
 }
 
-// Grant has the next code be answered with an id token of these claims.
+// Grant makes the next code be answered with an id token of these claims.
 func (i *Issuer) Grant(with map[string]any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.next = with
 }
 
-// Form is what the last request for a token had in it.
+// Form returns the form of the last request for a token.
 func (i *Issuer) Form() url.Values {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -127,7 +127,7 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Describe answers with its description, under an address.
+// Describe answers with the provider's description, for an address.
 func (i *Issuer) Describe(w http.ResponseWriter, as string) {
 	i.answer(w, map[string]any{"issuer": as, "authorization_endpoint": i.URL + "/auth", "token_endpoint": i.URL + "/token", "jwks_uri": i.URL + "/keys",
 		"device_authorization_endpoint": i.URL + "/device", "revocation_endpoint": i.URL + "/revoke", "scopes_supported": []string{"openid", "offline_access"}})

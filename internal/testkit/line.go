@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Line is the network between clients and one server, to be disturbed at will. It starts undisturbed. Its own work adds
-// a fraction of a millisecond to each way.
+// Line is the network between clients and one server. Tests can disturb it. It starts undisturbed. Its own work adds
+// a fraction of a millisecond to each direction.
 type Line struct {
 	t      testing.TB
 	addr   string
 	listen func(addr string) (net.Listener, error)
 	reach  func() (net.Conn, error)
-	writes bool // down exchanges
+	writes bool // it records exchanges
 	stop   chan struct{}
 	work   sync.WaitGroup
 
@@ -28,11 +28,11 @@ type Line struct {
 	lost    int
 }
 
-// Exchange is a question that came in at the clients' end, until its answer went out there or its client was gone.
-// One question at a time on each connection, as in HTTP/1.1.
+// Exchange is the time from the arrival of a question at the clients' end until its answer left there, or its client was gone.
+// Each connection has one question at a time, as in HTTP/1.1.
 type Exchange struct {
 	From, To time.Time
-	// Gone says that there was no answer, and the client had gone: on a busy machine some time before To, which is when the line noticed.
+	// Gone says that there was no answer because the client had gone. On a busy machine that was some time before To, which is when the line noticed.
 	Gone bool
 }
 
@@ -44,10 +44,10 @@ type weather struct {
 	stuck       *stuck
 }
 
-// stuck is a question that is kept on its way.
+// stuck is a question that is held back.
 type stuck struct {
 	is      func(question []byte) bool
-	met     chan struct{} // closes when one came that is so
+	met     chan struct{} // closes when such a question came
 	once    sync.Once
 	release chan struct{}
 }
@@ -58,7 +58,7 @@ type LineParams struct {
 	Listen func(addr string) (net.Listener, error)
 	// Reach opens a connection to the server for each client.
 	Reach func() (net.Conn, error)
-	// Exchanges has them written down.
+	// Exchanges makes the line record its exchanges.
 	Exchanges bool
 }
 
@@ -85,20 +85,20 @@ func LineTo(t testing.TB, server string) *Line {
 // Addr returns host:port for clients.
 func (l *Line) Addr() string { return l.addr }
 
-// Delay makes every byte take so much longer, in each direction. Zero ends it.
+// Delay delays every byte, in each direction. Zero ends it.
 func (l *Line) Delay(d time.Duration) { l.change(func(w *weather) { w.delay = d }) }
 
-// LoseAnswers lets questions through and resets each connection at the first byte of an answer, until it is told to stop.
+// LoseAnswers lets questions through, and resets each connection at the first byte of an answer. False ends it.
 func (l *Line) LoseAnswers(on bool) { l.change(func(w *weather) { w.loseAnswers = on }) }
 
-// Lost is how many answers LoseAnswers has lost so far.
+// Lost returns how many answers LoseAnswers has lost so far.
 func (l *Line) Lost() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lost
 }
 
-// Freeze leaves every connection half open: it stands, new ones come about, and no byte and no end passes either way.
+// Freeze makes every connection half open: it stays, new ones are accepted, and no byte and no end of a connection passes in either direction.
 func (l *Line) Freeze() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +108,7 @@ func (l *Line) Freeze() {
 	}
 }
 
-// Thaw ends Freeze. What was on its way is lost, and the connections that lost something are reset.
+// Thaw ends Freeze. Bytes that were sent meanwhile are lost, and the connections that lost some are reset.
 func (l *Line) Thaw() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *Line) Thaw() {
 	}
 }
 
-// first says whether this is the question that sticks.
+// first reports whether this is the question to hold back.
 func (s *stuck) first(question []byte) (is bool) {
 	if s != nil && s.is(question) {
 		s.once.Do(func() {
@@ -135,8 +135,8 @@ func (s *stuck) first(question []byte) (is bool) {
 	return is
 }
 
-// Stick keeps the first question that is so on its way, whatever becomes of its client, and lets all others pass. It returns a channel that closes when there
-// is one; release hands it on, with all that came behind it, and nothing sticks from then on.
+// Stick holds back the first question for which is returns true, whatever becomes of its client, and lets all others pass. The channel met closes when there
+// is one. release passes it on, with everything behind it, and ends Stick.
 func (l *Line) Stick(is func(question []byte) bool) (met <-chan struct{}, release func()) {
 	s := &stuck{is: is, met: make(chan struct{}), release: make(chan struct{})}
 	l.change(func(w *weather) { w.stuck = s })
@@ -146,7 +146,7 @@ func (l *Line) Stick(is func(question []byte) bool) (met <-chan struct{}, releas
 	})
 }
 
-// Cut resets every connection that stands; new ones go through.
+// Cut resets every open connection. New ones work.
 func (l *Line) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -189,7 +189,7 @@ func (l *Line) Heal() {
 	l.Admit()
 }
 
-// Exchanges returns those that are over, if they are written down.
+// Exchanges returns those that are over, if the line records them.
 func (l *Line) Exchanges() []Exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Log keeps what several goroutines write. The zero Log is empty.
+// Log keeps what is written to it, also by several goroutines. The zero Log is empty.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Monitored returns the commands that the Redis of the tests was sent while something was done, of other tests too: a line each, as MONITOR has them.
+// Monitored returns the commands that the shared Redis got while do ran, also those of other tests: a line each, as MONITOR prints them.
 func Monitored(t *testing.T, do func()) (lines []string) {
 	t.Helper()
 	opt, err := redis.ParseURL(Redis(t))

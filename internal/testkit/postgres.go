@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresServer is a PostgreSQL of one test, to be broken at will. Its data survives Kill and Restart.
+// PostgresServer is a PostgreSQL of one test, which may break it. Its data survives Kill and Restart.
 type PostgresServer struct {
 	t    testing.TB
 	bin  string // directory of its programs
@@ -29,13 +29,13 @@ type PostgresServer struct {
 	proc *process
 }
 
-// account is whom the server runs as: PostgreSQL refuses root. The zero account is ourselves.
+// account is the account of the server, since PostgreSQL refuses root. The zero account is that of the test.
 type account struct {
 	uid, gid uint32
 	other    bool
 }
 
-// Postgres starts a PostgreSQL for this test alone, which ends with it, with a superuser spillway who needs no password. It skips where none is installed.
+// Postgres starts a PostgreSQL for this test alone. It ends with the test, and has a superuser spillway without a password. The test is skipped if PostgreSQL is not installed.
 func Postgres(t testing.TB) *PostgresServer {
 	t.Helper()
 	bin, ok := postgresPrograms()
@@ -46,7 +46,7 @@ func Postgres(t testing.TB) *PostgresServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "spillway-postgres-") // that of the test is closed to other accounts
+	dir, err := os.MkdirTemp("", "spillway-postgres-") // other accounts may not use the test's own directory
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (s *PostgresServer) URLAt(addr string) string {
 // Addr returns 127.0.0.1:PORT.
 func (s *PostgresServer) Addr() string { return "127.0.0.1:" + strconv.Itoa(s.port) }
 
-// Database makes a database of that name, and returns its URL: tests that don't kill the server can share it.
+// Database creates a database, and returns its URL. Tests that don't kill the server can share the server.
 func (s *PostgresServer) Database(t testing.TB, name string) string {
 	t.Helper()
 	if _, err := PostgresConn(t, s.URL()).Exec(context.Background(), "CREATE DATABASE "+name); err != nil {
@@ -96,7 +96,7 @@ func PostgresConn(t testing.TB, url string) *pgx.Conn {
 	return c
 }
 
-// Kill ends the server at once (SIGKILL), like a machine that lost its power. What it had under way ends by itself soon after.
+// Kill kills the server (SIGKILL), as a power failure would. Its child processes end soon after.
 func (s *PostgresServer) Kill() {
 	s.mu.Lock()
 	p := s.proc
@@ -126,14 +126,14 @@ func (s *PostgresServer) command(program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts the server, again where the processes of one that was killed still hold its memory.
+// start starts the server. It tries again while processes of a killed server still hold its memory.
 func (s *PostgresServer) start() {
 	s.t.Helper()
 	var last *process
 	if !Within(startWithin, often, func() bool {
 		p := &process{port: s.port, output: &Log{}, exited: make(chan struct{})}
 		last = p
-		// Without fsync a machine that loses its power would lose data, which a process that is killed does not.
+		// Without fsync a power failure would lose data; a killed process loses none.
 		p.cmd = s.command("postgres", "-D", s.data(), "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off",
 			"-c", "max_connections=40")
 		p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
@@ -161,7 +161,7 @@ func (s *PostgresServer) answers() bool {
 	return c.Close(context.Background()) == nil
 }
 
-// postgresPrograms returns the directory of initdb and postgres, which Debian does not have on the PATH.
+// postgresPrograms returns the directory of initdb and postgres. On Debian it is not on the PATH.
 func postgresPrograms() (dir string, ok bool) {
 	dirs, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	slices.Reverse(dirs) // the newest first

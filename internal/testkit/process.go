@@ -17,7 +17,7 @@ import (
 const install = `redis-server is not on the PATH, and the tests need a real one.
 Run "make test", which installs it, or install it yourself: apt-get install redis-server (Debian, Ubuntu), brew install redis (macOS)`
 
-// serverVariable names the program that tests run as Redis, in place of redis-server: another version, or Valkey (make servers).
+// serverVariable is the environment variable with the program that tests run instead of redis-server: another version, or Valkey (make servers).
 const serverVariable = "SPILLWAY_REDIS_SERVER"
 
 // process is one running redis-server.
@@ -131,7 +131,7 @@ func (p *process) gone() bool {
 	}
 }
 
-// Start starts a program that dies with the test process, however that ends.
+// Start starts a program that dies with the test process, whatever the way that process ends.
 func Start(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = dieWithUs()
 	return spawn(cmd)
@@ -161,8 +161,8 @@ var (
 	given  = map[int]bool{}
 )
 
-// freePort looks below the ports that the kernel gives to outgoing connections, so that a stopped server
-// finds its port free when it comes back; 10,000 above it a cluster's bus must fit too.
+// freePort searches below the ports that the kernel gives to outgoing connections, so that the port of a stopped server
+// is still free when it returns. The port 10,000 above must be free too, for the bus of a cluster.
 func freePort() (int, error) {
 	portMu.Lock()
 	defer portMu.Unlock()

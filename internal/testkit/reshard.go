@@ -10,8 +10,8 @@ import (
 // migrateWithin bounds how long a node may take to answer another one that sends it keys, in milliseconds.
 const migrateWithin = 60_000
 
-// MoveSlot moves the slot of a key to another node, key by key as an operator's reshard does. Halfway is called when half of its
-// keys have gone, and the cluster answers ASK and TRYAGAIN; nil means nobody looks.
+// MoveSlot moves the slot of a key to another node, key by key, as an operator's reshard does. It calls halfway, if not nil, when half of the
+// keys have moved, and the cluster answers ASK and TRYAGAIN.
 func (c *RedisCluster) MoveSlot(key string, from, to *RedisServer, halfway func()) {
 	c.Nodes[0].t.Helper()
 	ctx := context.Background()
@@ -32,7 +32,7 @@ func (c *RedisCluster) MoveSlot(key string, from, to *RedisServer, halfway func(
 	c.must(src.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", dstID).Err())
 }
 
-// migrate moves so many keys of a slot and returns how many it moved.
+// migrate moves a number of keys of a slot and returns how many it has moved.
 func (c *RedisCluster) migrate(ctx context.Context, src *redis.Client, to *RedisServer, slot, n int) int {
 	keys, err := src.ClusterGetKeysInSlot(ctx, slot, n).Result()
 	c.must(err)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// schema is what is read of a JSON schema.
+// schema is the part of a JSON schema that is read.
 type schema struct {
 	Ref        string             `json:"$ref"`
 	Type       any                `json:"type"` // a text, or several of them
@@ -22,8 +22,8 @@ type schema struct {
 	Enum       []any              `json:"enum"`
 }
 
-// Described fails the test unless the schema of this name in an OpenAPI document describes what Go writes for a type as JSON: every field, no
-// other one, each with its type, and those as required that are always there.
+// Described checks that the schema of this name in an OpenAPI document describes the JSON that Go writes for a type: exactly its fields,
+// each with its type, and as required those that are always there.
 func Described(t testing.TB, document []byte, name string, of any) {
 	t.Helper()
 	for _, fault := range schemaOf(t, document, name).faults(name, reflect.TypeOf(of), name) {
@@ -31,7 +31,7 @@ func Described(t testing.TB, document []byte, name string, of any) {
 	}
 }
 
-// Listed fails the test unless the schema of this name lists exactly these values for one of its properties.
+// Listed checks that the schema of this name lists exactly these values for one of its properties.
 func Listed[T ~string](t testing.TB, document []byte, name, property string, values []T) {
 	t.Helper()
 	p := schemaOf(t, document, name).Properties[property]
@@ -60,7 +60,7 @@ func schemaOf(t testing.TB, document []byte, name string) (s *schema) {
 	return s
 }
 
-// faults says in what a schema differs from a Go type. self is the name of the whole schema, to which it may refer.
+// faults returns how a schema differs from a Go type. self is the name of the whole schema, to which it may refer.
 func (s *schema) faults(at string, of reflect.Type, self string) (all []string) {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
@@ -92,7 +92,7 @@ func (s *schema) faults(at string, of reflect.Type, self string) (all []string) 
 	return nil
 }
 
-// shownAs returns what a type with a MarshalJSON of its own is written as: what its method Shown returns.
+// shownAs returns the type as which a type with its own MarshalJSON is written: that of its method Shown.
 func shownAs(of reflect.Type) (reflect.Type, bool) {
 	m, has := reflect.PointerTo(of).MethodByName("Shown")
 	if !has || m.Type.NumIn() != 1 || m.Type.NumOut() != 1 || m.Type.Out(0) == of {
@@ -101,7 +101,7 @@ func shownAs(of reflect.Type) (reflect.Type, bool) {
 	return m.Type.Out(0), true
 }
 
-// hides reports whether another field of the type stands in JSON instead of this one: of the same name, and less deep.
+// hides reports whether another field of the type replaces this one in JSON: one with the same name that is less deep.
 func hides(of reflect.Type, f reflect.StructField, name string) bool {
 	return slices.ContainsFunc(reflect.VisibleFields(of), func(other reflect.StructField) bool {
 		same, _, _ := strings.Cut(other.Tag.Get("json"), ",")
@@ -150,7 +150,7 @@ func (s *schema) types() (all []string) {
 	return all
 }
 
-// jsonType is what a Go type is written as.
+// jsonType returns the JSON type of a Go type.
 func jsonType(of reflect.Type) string {
 	switch {
 	case of == reflect.TypeFor[time.Time]():

@@ -28,7 +28,7 @@ func Sentinel(t testing.TB) *RedisSentinel {
 	return SentinelOf(t, 1)
 }
 
-// SentinelOf is Sentinel with so many replicas. Args are added to the command line of every data server.
+// SentinelOf is Sentinel with a number of replicas. Args are added to the command line of every data server.
 func SentinelOf(t testing.TB, replicas int, args ...string) *RedisSentinel {
 	t.Helper()
 	args = append([]string{"--repl-diskless-sync-delay", "0"}, args...)
@@ -47,7 +47,7 @@ func SentinelOf(t testing.TB, replicas int, args ...string) *RedisSentinel {
 func sentinelParams(t testing.TB, port string) launchParams {
 	dir := t.TempDir()
 	conf := dir + "/sentinel.conf"
-	// Sentinels ask a server every second. On a busy machine a living one may be silent for another one.
+	// A sentinel pings a server every second. On a busy machine a living server may be silent for one more.
 	text := fmt.Sprintf("sentinel monitor %[1]s 127.0.0.1 %[2]s 2\nsentinel down-after-milliseconds %[1]s 2500\n"+
 		"sentinel failover-timeout %[1]s 3000\n", SentinelMaster, port)
 	write(t, conf, text)
@@ -84,7 +84,7 @@ func (s *RedisSentinel) URL() string {
 	return "redis-sentinel://" + strings.Join(addrs(s.Sentinels), ",") + "/0?master=" + SentinelMaster
 }
 
-// Primary returns the server that the sentinels take for the primary.
+// Primary returns the server that is the primary according to the sentinels.
 func (s *RedisSentinel) Primary() *RedisServer {
 	s.t.Helper()
 	addr := s.primaryAddr()
@@ -122,13 +122,13 @@ func (s *RedisSentinel) FailOver() {
 	s.AwaitPromotion(old)
 }
 
-// AwaitReplicas waits until every server but one has what the primary has.
+// AwaitReplicas waits until every other server is a replica with the data of the primary.
 func (s *RedisSentinel) AwaitReplicas() {
 	s.t.Helper()
 	Eventually(s.t, 2*startWithin, "all other servers to be the primary's replicas", s.settled)
 }
 
-// AwaitPromotion waits until another server than old is the primary and takes writes: after old was killed, say.
+// AwaitPromotion waits until another server than old is the primary and accepts writes, for example after old was killed.
 func (s *RedisSentinel) AwaitPromotion(old *RedisServer) {
 	s.t.Helper()
 	Eventually(s.t, 2*startWithin, "another primary", func() bool {

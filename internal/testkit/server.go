@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// stopWithin bounds how long a server may take to save and leave after SIGTERM.
+// stopWithin bounds how long a server may take to save and end after SIGTERM.
 const stopWithin = patience
 
-// RedisServer is a redis-server of one test, to be broken at will.
+// RedisServer is a redis-server of one test, which may break it.
 type RedisServer struct {
 	t    testing.TB
 	lp   launchParams
@@ -21,8 +21,8 @@ type RedisServer struct {
 	proc *process
 }
 
-// Server starts a redis-server for this test alone, which ends with it. Args are added to its command line,
-// `"--appendonly", "yes"` for one whose data survives Restart; without, it keeps nothing on disk.
+// Server starts a redis-server for this test alone, which ends with the test. Args are added to its command line. With
+// `"--appendonly", "yes"` the data survives Restart; without, nothing is on disk.
 func Server(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
 	return serve(t, launchParams{dir: t.TempDir(), args: append(volatile(), args...)})
@@ -52,7 +52,7 @@ func (s *RedisServer) Dir() string { return s.lp.dir }
 // Client returns a client of this server that never tries twice, closed when the test ends.
 func (s *RedisServer) Client() redis.UniversalClient { return clientOf(s.t, s.Addr()) }
 
-// Stop asks the server to leave (SIGTERM) and waits until it has. Stopped or killed already, nothing happens.
+// Stop asks the server to end (SIGTERM) and waits until it has. If it has ended already, nothing happens.
 func (s *RedisServer) Stop() {
 	s.t.Helper()
 	s.Continue()
@@ -65,7 +65,7 @@ func (s *RedisServer) Stop() {
 	}
 }
 
-// Kill ends the server at once (SIGKILL), like a machine that lost its power.
+// Kill kills the server (SIGKILL), as a power failure would.
 func (s *RedisServer) Kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.current().exited

@@ -2,7 +2,7 @@
 
 package testkit
 
-// Pause fails the test: a server is paused with SIGSTOP, which Unix alone has.
+// Pause fails the test: a server is paused with SIGSTOP, which only Unix has.
 func (s *RedisServer) Pause() {
 	s.t.Fatal("redis-server is paused with SIGSTOP, and this system has none")
 }

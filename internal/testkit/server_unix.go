@@ -4,7 +4,7 @@ package testkit
 
 import "syscall"
 
-// Pause stops the server in its tracks (SIGSTOP): connections stand, nothing answers.
+// Pause stops the server (SIGSTOP): connections stay open, and nothing answers.
 func (s *RedisServer) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Continue ends a Pause (SIGCONT).

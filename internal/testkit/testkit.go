@@ -1,8 +1,8 @@
 // Package testkit gives tests a real Redis: one that the whole test binary shares, private ones to break,
-// a cluster, and a primary with a replica under sentinels. It is imported by _test files alone and imports
-// nothing of ours, so that every package can use it.
+// a cluster, and a primary with a replica under sentinels. Only _test files import it, and it imports
+// no package of ours, so that every package can use it.
 //
-// Every server dies with the test process, also when that panics, times out or is killed.
+// Every server dies with the test process, also if that panics, times out or is killed.
 package testkit
 
 import (
@@ -24,14 +24,14 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// patience is how long is waited for anything at least. It bounds a hang: on a busy machine everything may come late by seconds, and a wait
-// that ends well costs nothing.
+// patience is the shortest bound of a wait. It only bounds a hang: on a busy machine everything may be late by seconds, and a wait
+// that succeeds costs nothing.
 const patience = time.Minute
 
 // startWithin bounds how long a server may take to answer.
 const startWithin = patience
 
-// often is the pause between two looks at what is about to happen.
+// often is the pause between two looks at a condition.
 const often = 5 * time.Millisecond
 
 var shared = sync.OnceValues(func() (*process, error) {
@@ -52,7 +52,7 @@ func Redis(t testing.TB) string {
 var databases atomic.Int64
 
 // Database returns the URL of a database of the shared redis-server that no other test of this binary has, and a client of it. It is for tests that
-// look at all gateways there are.
+// look at all gateways.
 func Database(t testing.TB) (string, redis.UniversalClient) {
 	t.Helper()
 	number := databases.Add(1)
@@ -74,8 +74,8 @@ func clientOf(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-// connect never tries twice: a test wants to see the first answer. The driver's own log is off, since asking until a
-// server has come up would fill the tests' output.
+// connect never tries a command twice: a test wants to see the first answer. The driver's own log is off, because it would fill the
+// output while a server starts.
 func connect(addr string) *redis.Client { return connectTo(addr, 0) }
 
 func connectTo(addr string, database int) *redis.Client {
@@ -94,7 +94,7 @@ func connectTo(addr string, database int) *redis.Client {
 
 var long = flag.Bool("long", false, "what is tried at random is tried more often, and what runs for a while runs longer")
 
-// Often returns how often to try: short in the everyday run, full under -long (make long).
+// Often returns a number of tries: short in the everyday run, full with -long (make long).
 func Often(short, full int) int {
 	if *long {
 		return full
@@ -102,8 +102,8 @@ func Often(short, full int) int {
 	return short
 }
 
-// OneGoroutine skips, under the race detector, a test whose one goroutine drives Redis's scripts or looks at numbers: there is nothing to
-// race, and it takes three times as long. Call it first.
+// OneGoroutine skips a test under the race detector. It is for tests in which one goroutine does everything: there is nothing to
+// race, and the race detector makes them three times as long. Call it first.
 func OneGoroutine(t testing.TB) {
 	t.Helper()
 	if Race {
@@ -128,16 +128,16 @@ func Gateway(t testing.TB) string {
 	return fmt.Sprintf("%.40s-%d", name, gateways.Add(1))
 }
 
-// Eventually waits until cond holds, asking every 5 ms, and fails the test when it still does not after within, or after a minute if that
-// is longer: it tells what comes from what never does, and never how fast the machine is.
+// Eventually waits until cond holds. It checks every 5 ms, and fails the test if cond does not hold after within, or after a minute if that
+// is longer: it is about whether something happens, and not about how fast the machine is.
 // What completes the sentence "waited for …". Call it from the test's own goroutine.
 func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	EventuallyEvery(t, often, within, what, cond)
 }
 
-// EventuallyEvery is Eventually with pauses of another length: for a question that takes more than the pause, as one that starts a
-// program, and would leave the machine to nobody else.
+// EventuallyEvery is Eventually with another pause. It is for a condition that costs much to check, for example because it starts a
+// program.
 func EventuallyEvery(t testing.TB, pause, within time.Duration, what string, cond func() bool) {
 	t.Helper()
 	within = max(within, patience)
@@ -146,7 +146,7 @@ func EventuallyEvery(t testing.TB, pause, within time.Duration, what string, con
 	}
 }
 
-// Within asks whether cond holds, and again a pause after each answer, until it does or the time is over. It reports whether cond held.
+// Within checks cond, with a pause after each check, until it holds or the time is over. It reports whether cond held.
 func Within(within, pause time.Duration, cond func() bool) bool {
 	over := time.After(within)
 	wait := time.NewTimer(pause)
@@ -183,7 +183,7 @@ func listens(port int) bool {
 	return l.Close() != nil
 }
 
-// GatewayOf returns the gateway whose key this is, or "".
+// GatewayOf returns the gateway of a key, or "".
 func GatewayOf(key string) string {
 	_, rest, ok := strings.Cut(key, "{")
 	if !ok {
@@ -196,8 +196,8 @@ func GatewayOf(key string) string {
 	return name
 }
 
-// Pop takes the next task out of a queue, whose lines are given in the order of redisdb.Keys.Lines: one of a job that was called before, if there is
-// one. It returns "" if there is none.
+// Pop removes the next task from a queue, whose lines are in the order of redisdb.Keys.Lines, and returns it. A task of a job that was called before comes first. Pop
+// returns "" if there is none.
 func Pop(t testing.TB, c redis.UniversalClient, lines []string) string {
 	t.Helper()
 	for _, line := range append(slices.Clone(lines[2:]), lines[:2]...) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// wire is one connection of a line, a goroutine for each end and direction:
+// wire is one connection of a line. Each end and direction has a goroutine:
 //
 //	client ── collect ──▶ pieces ── deliver ──▶ server
 //	client ◀── deliver ── pieces ◀── collect ── server
@@ -24,14 +24,14 @@ type wire struct {
 	asked time.Time // zero while no question is open
 }
 
-// open says whether a question is open.
+// open reports whether a question is open.
 func (w *wire) open() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.asked.IsZero()
 }
 
-// ask notes that a question came in, if none is open.
+// ask records that a question arrived, if none is open.
 func (w *wire) ask(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,7 +40,7 @@ func (w *wire) ask(at time.Time) {
 	}
 }
 
-// answered notes that the open question is over, or that its client has gone.
+// answered records that the open question is over: it was answered, or its client has gone.
 func (w *wire) answered(gone bool) {
 	w.mu.Lock()
 	from := w.asked
@@ -54,7 +54,7 @@ func (w *wire) answered(gone bool) {
 	w.line.past = append(w.line.past, Exchange{from, time.Now(), gone})
 }
 
-// piece is what one read brought, or the end of the stream.
+// piece is the result of one read, or the end of the stream.
 type piece struct {
 	data []byte
 	at   time.Time
@@ -63,7 +63,7 @@ type piece struct {
 
 const (
 	pieceBytes  = 64 << 10
-	piecesOnWay = 1024 // beyond them a sender feels the delay as a slow reader
+	piecesOnWay = 1024 // with more of them a sender has to wait, as for a slow reader
 )
 
 // carry returns when the connection is over and both ends are closed.
@@ -90,13 +90,13 @@ func (w *wire) way(from, to net.Conn, answers bool) {
 			break
 		}
 	}
-	w.reset() // nothing is left to close gracefully, unless deliver did
+	w.reset() // unless deliver has closed it gracefully
 	for range pieces {
 	}
 	<-done
 }
 
-// collect reads until the end. Each piece carries the moment at which it came in, if the connection knows better than we.
+// collect reads until the end. Each piece has the moment of its arrival, by the stamp of the connection if it has stamps.
 func (w *wire) collect(from net.Conn, pieces chan<- piece, questions bool) {
 	defer close(pieces)
 	read := stamping(from)
@@ -119,7 +119,7 @@ func (w *wire) collect(from net.Conn, pieces chan<- piece, questions bool) {
 	}
 }
 
-// stampedReader is a connection that tells when what it reads came in.
+// stampedReader is a connection that returns when the bytes that it reads arrived.
 type stampedReader interface {
 	ReadStamped(p []byte) (n int, at time.Time, err error)
 }
@@ -134,7 +134,7 @@ func stamping(c net.Conn) func([]byte) (int, time.Time, error) {
 	}
 }
 
-// deliver hands one piece on when its time has come, in the weather of that moment. It returns false at the end.
+// deliver passes one piece on when its time has come, with the disturbances of that moment. It returns false at the end.
 func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
 	now, _ := w.line.now()
 	if !w.sleep(time.Until(p.at.Add(now.delay))) {
@@ -142,7 +142,7 @@ func (w *wire) deliver(to net.Conn, p piece, answer bool) bool {
 	}
 	now, thawed := w.line.now()
 	switch {
-	case p.err != nil && now.frozen: // the end does not get through either
+	case p.err != nil && now.frozen: // the end does not pass either
 		select {
 		case <-thawed:
 		case <-w.over:
