@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Act is who acts, and why: it stands in the gateway's trail.
+// Act says who acts, and why. The gateway's trail records it.
 type Act struct {
 	By  string // who; empty is an error
-	Why string // pausing needs none; what moves money or takes something away does
+	Why string // optional for a pause; required for acts that move money or remove something
 }
 
 // actor is an Act as requests have it.
@@ -22,7 +22,7 @@ type actor struct {
 	Why string `json:"why,omitempty"`
 }
 
-// act does something once, however often its request is sent: the dispatcher knows it by a key.
+// act does something once, however often its request is sent: a key tells the dispatcher that it is the same act.
 func act[T any](ctx context.Context, c *Client, document any, parts ...string) (v T, err error) {
 	k, err := actCall(document, asJSON, parts)
 	if err != nil {
@@ -40,7 +40,7 @@ func actCall(document any, accept string, parts []string) (call, error) {
 	return call{method: http.MethodPost, path: path(parts...), body: body, header: map[string]string{"Accept": accept, "Idempotency-Key": rand.Text()}}, nil
 }
 
-// long does something once that may take minutes. The answer comes in lines, which show that it goes on.
+// long does something once that may take minutes. The answer comes in lines, which show progress.
 func long[T any](ctx context.Context, c *Client, document any, parts ...string) (v T, err error) {
 	k, err := actCall(document, asLines, parts)
 	if err != nil {
@@ -54,7 +54,7 @@ func long[T any](ctx context.Context, c *Client, document any, parts ...string) 
 			}
 			return v, nil
 		}
-		if failed.Code == UnderWay { // the request before is at work: that is not a failure
+		if failed.Code == UnderWay { // the previous request is still being done: that is not a failure
 			b.reset()
 		}
 		if err := b.pause(ctx, failed); err != nil {
@@ -92,11 +92,11 @@ func (c *Client) longOnce(ctx context.Context, k call) (answer json.RawMessage, 
 	return nil, failed
 }
 
-// Steered is what became of a gateway that was paused or resumed.
+// Steered is the result of a pause or a resume of a gateway.
 type Steered struct {
 	Gateway string `json:"gateway"`
 	Done    string `json:"done"`             // paused or resumed
-	Remark  string `json:"remark,omitempty"` // what keeps its calls back all the same
+	Remark  string `json:"remark,omitempty"` // what still keeps its calls back
 }
 
 // steer pauses or resumes a gateway.
@@ -105,7 +105,7 @@ type steer struct {
 	Shown string `json:"shown,omitempty"` // to people as the reason; empty: why
 }
 
-// PauseGateway stops the calls to a gateway, until it is resumed. Jobs go on coming in.
+// PauseGateway stops the calls to a gateway until it is resumed. Jobs are still accepted.
 func (c *Client) PauseGateway(ctx context.Context, gateway string, by Act) (Steered, error) {
 	return act[Steered](ctx, c, steer{actor: actor(by)}, "v1", "gateways", gateway, "pause")
 }
@@ -131,14 +131,14 @@ type GatewayLimits struct {
 	Charged    []Charged `json:"charged,omitempty"`
 }
 
-// Charged is what a limit was charged for slots that were lost.
+// Charged is the charge of a limit for lost slots.
 type Charged struct {
 	Limit string     `json:"limit"`
 	Units int64      `json:"units"`
 	Until *time.Time `json:"until,omitempty"`
 }
 
-// Limits returns the limits of gateways; of all where none is named.
+// Limits returns the limits of the named gateways, or of all.
 func (c *Client) Limits(ctx context.Context, gateways ...string) (Limits, error) {
 	return get[Limits](ctx, c, url.Values{"gateway": gateways}, "v1", "limits")
 }
@@ -153,18 +153,18 @@ func (c *Client) SetLimits(ctx context.Context, gateway string, limits []string,
 	return act[GatewayLimits](ctx, c, setLimits{limits, actor(by)}, "v1", "gateways", gateway, "limits", "set")
 }
 
-// ResetLimits has the limits of the configuration be in force again.
+// ResetLimits puts the limits of the configuration in force again.
 func (c *Client) ResetLimits(ctx context.Context, gateway string, by Act) (GatewayLimits, error) {
 	return act[GatewayLimits](ctx, c, actor(by), "v1", "gateways", gateway, "limits", "reset")
 }
 
-// Forgiven is what a gateway's limits are no longer charged.
+// Forgiven is what was taken back from a gateway's limits.
 type Forgiven struct {
 	Gateway  string    `json:"gateway"`
 	Forgiven []Charged `json:"forgiven"`
 }
 
-// ForgiveLimits takes back what a gateway's limits were charged for slots that were lost.
+// ForgiveLimits takes back what a gateway's limits were charged for lost slots.
 func (c *Client) ForgiveLimits(ctx context.Context, gateway string, by Act) (Forgiven, error) {
 	return act[Forgiven](ctx, c, actor(by), "v1", "gateways", gateway, "limits", "forgive")
 }
@@ -175,16 +175,16 @@ type BatchAct struct {
 	What     string           `json:"what"` // pause, resume, cancel or reject
 	Done     bool             `json:"done"`
 	Gateways []BatchActedUpon `json:"gateways"`
-	Problem  *PartProblem     `json:"problem,omitempty"` // why it was not done to its end; doing it again goes on
+	Problem  *PartProblem     `json:"problem,omitempty"` // why it was not completed; the same act again does the rest
 }
 
 // BatchActedUpon is the jobs of a batch at one gateway upon which an act has acted.
 type BatchActedUpon struct {
 	Gateway string `json:"gateway"`
 	Sum
-	InAll          *Sum `json:"in_all,omitempty"`          // jobs of the batch that stand so in all, where others came to some of them first
+	InAll          *Sum `json:"in_all,omitempty"`          // all jobs of the batch in this state, if another act had changed some of them first
 	UnknownOutcome *Sum `json:"unknown_outcome,omitempty"` // parked jobs that may have been charged
-	Pending        *Sum `json:"pending,omitempty"`         // jobs that are left to the gateway's answer
+	Pending        *Sum `json:"pending,omitempty"`         // jobs that wait for the gateway's answer
 }
 
 type batchAct struct {
@@ -197,22 +197,22 @@ func (c *Client) batchAct(ctx context.Context, what, name string, by Act, gatewa
 	return long[BatchAct](ctx, c, batchAct{Gateways: gateways, actor: actor(by)}, "v1", "batches", name, what)
 }
 
-// PauseBatch parks the jobs of a batch that were not called, until it is resumed; at all gateways, or at those that are named.
+// PauseBatch parks the jobs of a batch that were not called, until the batch is resumed. It acts at the named gateways, or at all.
 func (c *Client) PauseBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
 	return c.batchAct(ctx, "pause", name, by, gateways)
 }
 
-// ResumeBatch lets the jobs of a paused batch go on.
+// ResumeBatch queues the jobs of a paused batch again.
 func (c *Client) ResumeBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
 	return c.batchAct(ctx, "resume", name, by, gateways)
 }
 
-// CancelBatch parks the jobs of a batch that were not called, and those that still come, for good: only a replay lets them go.
+// CancelBatch parks the jobs of a batch that were not called, and those that are enqueued later. Only a replay sends them.
 func (c *Client) CancelBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
 	return c.batchAct(ctx, "cancel", name, by, gateways)
 }
 
-// ParkedJob is what became of a job that was parked by hand.
+// ParkedJob is a job that was parked by hand.
 type ParkedJob struct {
 	ID             string  `json:"id"`
 	Gateway        string  `json:"gateway"`
@@ -224,7 +224,7 @@ type ParkedJob struct {
 	WithoutAmount  int64   `json:"without_amount"`
 }
 
-// ParkJob parks a job that waits, or whose gateway is asked what became of it, so that a person can settle it.
+// ParkJob parks a waiting job, or one about which the gateway is being asked, so that a person can resolve it.
 func (c *Client) ParkJob(ctx context.Context, id string, by Act, gateways ...string) (ParkedJob, error) {
 	return act[ParkedJob](ctx, c, batchAct{Gateways: gateways, actor: actor(by)}, "v1", "jobs", id, "park")
 }

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// BatchApproval is what an approver is shown of a batch, and what the approval has done.
+// BatchApproval is what an approver sees of a batch, and the result of the approval.
 type BatchApproval struct {
 	Batch string `json:"batch"`
 	Done  bool   `json:"done"`
-	// Token stands for what is shown: ApproveBatch takes it.
+	// Token identifies what is shown. ApproveBatch needs it.
 	Token    string                   `json:"token,omitempty"`
 	Gateways []BatchApprovalAtGateway `json:"gateways"`
 	Problem  *PartProblem             `json:"problem,omitempty"`
@@ -21,13 +21,13 @@ type BatchApprovalAtGateway struct {
 	Gateway string `json:"gateway"`
 	BatchAwaits
 	Sum                  // the whole batch
-	Waiting Sum          `json:"waiting"` // what an approval lets go
+	Waiting Sum          `json:"waiting"` // what an approval releases
 	Called  Sum          `json:"called"`  // called before it was too large, or over otherwise
 	Largest []LargeJob   `json:"largest"` // the jobs with the most money
 	Repeats *RepeatBatch `json:"repeats,omitempty"`
-	// JobsLookedAt is how many jobs were looked at for the two.
+	// JobsLookedAt is how many jobs were examined for Largest and the repeat.
 	JobsLookedAt int64 `json:"jobs_looked_at"`
-	Released     Sum   `json:"released"` // what the approval let go
+	Released     Sum   `json:"released"` // what the approval has released
 }
 
 // LargeJob is a job with much money, in minor units.
@@ -37,7 +37,7 @@ type LargeJob struct {
 	Currency string `json:"currency"`
 }
 
-// RepeatBatch is the batch before it that a batch is most like. Of is payees_and_amounts, or amounts.
+// RepeatBatch is the earlier batch that is most similar. Of is payees_and_amounts, or amounts.
 type RepeatBatch struct {
 	Batch   string `json:"batch"`
 	Percent int64  `json:"percent"`
@@ -49,25 +49,25 @@ type approveBatch struct {
 	Token string `json:"token,omitempty"`
 }
 
-// ShowBatchApproval returns what an approver has to know of a batch that awaits an approval, and the token of it.
+// ShowBatchApproval returns what an approver has to know about a batch that awaits an approval, and the token.
 func (c *Client) ShowBatchApproval(ctx context.Context, name string, by Act, gateways ...string) (BatchApproval, error) {
 	return long[BatchApproval](ctx, c, approveBatch{batchAct: batchAct{Gateways: gateways, DryRun: true, actor: actor(by)}}, "v1", "batches", name, "approve")
 }
 
-// ApproveBatch lets a batch go on that awaits an approval, if it is still as it was shown. It needs a token with a name and the role approver, and the batch must be brought in by others.
+// ApproveBatch approves a batch if it is still as it was shown. It needs a token with a name and the role approver, and other people must have enqueued the batch.
 func (c *Client) ApproveBatch(ctx context.Context, name, token string, by Act, gateways ...string) (BatchApproval, error) {
 	return long[BatchApproval](ctx, c, approveBatch{batchAct{Gateways: gateways, actor: actor(by)}, token}, "v1", "batches", name, "approve")
 }
 
-// RejectBatch gives up a batch that awaits an approval: nothing more of it is sent.
+// RejectBatch rejects a batch that awaits an approval: none of its remaining jobs is sent.
 func (c *Client) RejectBatch(ctx context.Context, name string, by Act, gateways ...string) (BatchAct, error) {
 	return c.batchAct(ctx, "reject", name, by, gateways)
 }
 
-// Approvals is what awaits the approval of a second person.
+// Approvals lists what awaits the approval of a second person.
 type Approvals struct {
 	Batches  []AwaitingBatch `json:"batches"`
-	Requests []Request       `json:"requests"` // those that were approved and are being done, too
+	Requests []Request       `json:"requests"` // also those that were approved and are being done
 }
 
 // AwaitingBatch is a batch that awaits an approval at one gateway, with the jobs that wait.
@@ -85,23 +85,23 @@ type Request struct {
 	Gateway    string     `json:"gateway"`
 	What       string     `json:"what"`   // as the trail has it: replay, discard, brake lift 2h
 	Filter     string     `json:"filter"` // the flags that chose the jobs
-	Sum                   // the jobs that it would take; none where brakes are lifted
+	Sum                   // the jobs that it would take; none if it lifts brakes
 	AskedBy    string     `json:"asked_by"`
 	Person     string     `json:"person,omitempty"` // whose token that is, where the dispatcher's configuration says so
 	Via        string     `json:"via"`
 	Why        string     `json:"why,omitempty"`
 	AskedAt    time.Time  `json:"asked_at"`
-	Until      time.Time  `json:"until"`      // it may be approved
+	Until      time.Time  `json:"until"`      // the last moment for an approval
 	State      string     `json:"state"`      // asked; approved, while it is done; rejected or done
 	DecidedAt  *time.Time `json:"decided_at"` // nil: nobody has approved or rejected it
 	DecidedBy  string     `json:"decided_by,omitempty"`
 	DecidedWhy string     `json:"decided_why,omitempty"`
 }
 
-// Decided is what a request came to that was approved.
+// Decided is the result of an approved request.
 type Decided struct {
 	Request Request      `json:"request"`
-	Part    *ClearedPart `json:"part,omitempty"` // what was done to jobs; nil where it is about none
+	Part    *ClearedPart `json:"part,omitempty"` // what was done to jobs; nil if it is about none
 	Problem *PartProblem `json:"problem,omitempty"`
 }
 
@@ -110,7 +110,7 @@ type decide struct {
 	actor
 }
 
-// Approvals returns what awaits an approval; of all gateways where none is named.
+// Approvals returns what awaits an approval at the named gateways, or at all.
 func (c *Client) Approvals(ctx context.Context, gateways ...string) (Approvals, error) {
 	return get[Approvals](ctx, c, url.Values{"gateway": gateways}, "v1", "approvals")
 }

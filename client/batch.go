@@ -21,29 +21,29 @@ type StateSum struct {
 	Sum
 }
 
-// Batch is how a batch stands.
+// Batch is the state of a batch.
 type Batch struct {
 	Batch string `json:"batch"`
 	Sum
-	// Unlisted is what there is of it at gateways that the configuration does not have.
+	// Unlisted has its parts at gateways that the configuration does not have.
 	Unlisted []UnlistedBatch `json:"unlisted,omitempty"`
-	// States are those with jobs.
+	// States has the states with jobs.
 	States     []StateSum `json:"states"`
 	ETASeconds *float64   `json:"eta_seconds"` // nil: nobody can say
 	By         *time.Time `json:"by,omitempty"`
 	MakesIt    *bool      `json:"makes_it,omitempty"`
-	// LateSeconds is by how much it does not make it.
+	// LateSeconds is how much too late it will be.
 	LateSeconds float64          `json:"late_seconds,omitempty"`
 	Gateways    []BatchAtGateway `json:"gateways"`
 }
 
-// UnlistedBatch is what there is of a batch at a gateway that the configuration does not have.
+// UnlistedBatch is the part of a batch at a gateway that the configuration does not have.
 type UnlistedBatch struct {
 	Gateway string `json:"gateway"`
 	Sum
 }
 
-// Stopped says by whom and why a batch is paused or cancelled.
+// Stopped says who paused or cancelled a batch, and why.
 type Stopped struct {
 	PausedAt    *time.Time `json:"paused_at"`
 	PauseWhy    string     `json:"pause_why,omitempty"`
@@ -53,7 +53,7 @@ type Stopped struct {
 	CancelledBy string     `json:"cancelled_by,omitempty"`
 }
 
-// BatchAtGateway is how a batch stands at one gateway.
+// BatchAtGateway is the state of a batch at one gateway.
 type BatchAtGateway struct {
 	Gateway    string     `json:"gateway"`
 	Jobs       int64      `json:"jobs"`
@@ -62,26 +62,26 @@ type BatchAtGateway struct {
 	ETAWhy     string     `json:"eta_why,omitempty"`
 	Stopped
 	StoppedItself bool          `json:"stopped_itself,omitempty"`
-	GoOn          string        `json:"go_on,omitempty"` // for people: what lets it go on
+	GoOn          string        `json:"go_on,omitempty"` // for people: how to make it continue
 	Pending       *BatchPending `json:"pending,omitempty"`
 	Canary        *Canary       `json:"canary,omitempty"`
 	Approval      *BatchAwaits  `json:"approval,omitempty"` // nil: none was needed
 }
 
-// BatchPending is the jobs of which the gateway is asked what became of their call.
+// BatchPending counts the jobs about whose calls the gateway is being asked.
 type BatchPending struct {
 	Jobs         int64      `json:"jobs"`
 	NextLookupAt *time.Time `json:"next_lookup_at"`
 }
 
-// Canary is the first jobs of a batch, which go ahead of the rest.
+// Canary is about the first jobs of a batch, which are called before the rest.
 type Canary struct {
 	First int64 `json:"first"`
 	Done  int64 `json:"done"`
-	Waits bool  `json:"waits"` // the rest is not let in yet
+	Waits bool  `json:"waits"` // the rest still waits
 }
 
-// Batch returns how a batch stands, over all gateways or at those that are named. Of one that nobody knows the error is UnknownBatch.
+// Batch returns the state of a batch at the named gateways, or at all. For an unknown batch the error is UnknownBatch.
 func (c *Client) Batch(ctx context.Context, name string, gateways ...string) (Batch, error) {
 	return get[Batch](ctx, c, url.Values{"gateway": gateways}, "v1", "batches", name)
 }
@@ -90,8 +90,8 @@ func (c *Client) Batch(ctx context.Context, name string, gateways ...string) (Ba
 type BatchQuery struct {
 	Gateways []string // none: all of the configuration
 	Limit    int      // of a page, up to 1,000; 0: 100
-	After    string   // the Next of the page before
-	Active   bool     // only those of which something is left
+	After    string   // the Next of the previous page
+	Active   bool     // only those with jobs that are not over
 }
 
 // Batches is a page of batches, newest first.
@@ -108,7 +108,7 @@ type BatchRow struct {
 	Gateways   []string  `json:"gateways"`
 	Sum
 	Done        Sum        `json:"done"`
-	Waiting     Sum        `json:"waiting"`      // jobs that go by themselves
+	Waiting     Sum        `json:"waiting"`      // jobs that continue without a person
 	NeedsPerson Sum        `json:"needs_person"` // parked as UnknownOutcome, Refused or Exhausted
 	Other       Sum        `json:"other"`
 	States      []StateSum `json:"states"`
@@ -132,7 +132,7 @@ func (c *Client) Batches(ctx context.Context, q BatchQuery) (Batches, error) {
 	return get[Batches](ctx, c, query, "v1", "batches")
 }
 
-// BatchAwaits is what there is of approvals of a batch at one gateway.
+// BatchAwaits is the state of the approvals of a batch at one gateway.
 type BatchAwaits struct {
 	AwaitingSince *time.Time  `json:"awaiting_since"` // nil: it awaits none
 	AwaitingWhy   string      `json:"awaiting_why,omitempty"`
@@ -142,10 +142,10 @@ type BatchAwaits struct {
 	ApprovalWhy   string      `json:"approval_why,omitempty"`
 }
 
-// BroughtIn is how many jobs of a batch somebody brought in. Via is how it is known that it was he, as in the trail.
+// BroughtIn is how many jobs of a batch somebody enqueued. Via is how that person was identified, as in the trail.
 type BroughtIn struct {
 	Name   string `json:"name"`
-	Person string `json:"person,omitempty"` // whose token it was, where the dispatcher's configuration says so
+	Person string `json:"person,omitempty"` // the owner of the token, if the dispatcher's configuration names one
 	Via    string `json:"via"`
 	Jobs   int64  `json:"jobs"`
 }

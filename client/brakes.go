@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Brakes is how the brakes of money of gateways stand.
+// Brakes is the state of the brakes of money of gateways.
 type Brakes struct {
 	Gateways []GatewayBrakes `json:"gateways"`
 }
 
-// GatewayBrakes is how the brakes of money of one gateway stand.
+// GatewayBrakes is the state of the brakes of money of one gateway.
 type GatewayBrakes struct {
 	Gateway       string       `json:"gateway"`
 	Limits        []BrakeLimit `json:"limits"`
@@ -24,10 +24,10 @@ type GatewayBrakes struct {
 	LiftedAt      *time.Time   `json:"lifted_at,omitempty"`
 	LiftedBy      string       `json:"lifted_by,omitempty"`
 	LiftedWhy     string       `json:"lifted_why,omitempty"`
-	Request       *Request     `json:"request,omitempty"` // a lift that was asked for: a second person has to approve it
+	Request       *Request     `json:"request,omitempty"` // a requested lift, which a second person has to approve
 }
 
-// BrakeLimit is how one limit of money stands. Amounts are in minor units.
+// BrakeLimit is the state of one limit of money. Amounts are in minor units.
 type BrakeLimit struct {
 	Limit        string     `json:"limit"` // such as EUR 50000/1m
 	Currency     string     `json:"currency"`
@@ -36,7 +36,7 @@ type BrakeLimit struct {
 	UnknownUntil *time.Time `json:"unknown_until,omitempty"` // nobody knows what was called before Redis lost its data
 }
 
-// Brakes returns how the brakes of money of gateways stand; of all where none is named.
+// Brakes returns the state of the brakes of money of the named gateways, or of all.
 func (c *Client) Brakes(ctx context.Context, gateways ...string) (Brakes, error) {
 	return get[Brakes](ctx, c, url.Values{"gateway": gateways}, "v1", "brakes")
 }
@@ -48,12 +48,12 @@ type liftBrakes struct {
 	actor
 }
 
-// LiftBrakes lets calls go for d, at most 7 days, that no limit of money has room for; zero has the limits be in force at once. What is called meanwhile counts. It needs a reason.
+// LiftBrakes allows calls for which no limit of money has room. d is for how long, at most 7 days; zero ends a lift at once. Calls count meanwhile. A reason is required.
 func (c *Client) LiftBrakes(ctx context.Context, gateway string, d time.Duration, by Act) (GatewayBrakes, error) {
 	return act[GatewayBrakes](ctx, c, liftBrakes{For: d.String(), actor: actor(by)}, "v1", "gateways", gateway, "brakes", "lift")
 }
 
-// ForgetLostMoney has a gateway's limits of money not wait any more for what Redis has lost, once somebody has asked the gateway what was called. A lift ends. It needs a reason.
+// ForgetLostMoney makes a gateway's limits of money stop waiting for calls that Redis has lost. Ask the gateway first what was called. A lift ends. A reason is required.
 func (c *Client) ForgetLostMoney(ctx context.Context, gateway string, by Act) (GatewayBrakes, error) {
 	return act[GatewayBrakes](ctx, c, liftBrakes{For: "0", Lost: true, actor: actor(by)}, "v1", "gateways", gateway, "brakes", "lift")
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// answerWithin is how long the head of an answer may take: longer than the longest wait for outcomes, and than a search.
+	// answerWithin is how long the head of an answer may take. It is longer than the longest wait for outcomes, and than a search.
 	answerWithin = 75 * time.Second
 	// answerMost bounds an answer that is not a stream, in bytes.
 	answerMost = 64 << 20
@@ -31,7 +31,7 @@ type call struct {
 	body         []byte
 }
 
-// path puts parts together, each of them escaped. Proxies take . and .. for steps.
+// path joins parts, each of them escaped. Proxies interpret . and .. as steps.
 func path(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -65,7 +65,7 @@ func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 	return r, nil
 }
 
-// once makes a request, and returns its answer if that is a yes.
+// once makes a request, and returns its answer if that is a success.
 func (c *Client) once(ctx context.Context, k call) (*http.Response, problem, *Error) {
 	r, err := c.request(ctx, k)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c *Client) askOnce(ctx context.Context, k call, v any) *Error {
 	return nil
 }
 
-// eachLine makes a request, and hands on each whole line of its answer.
+// eachLine makes a request, and passes on each whole line of its answer.
 func (c *Client) eachLine(ctx context.Context, k call, take func([]byte) error) *Error {
 	back, _, failed := c.once(ctx, k)
 	if failed != nil {

@@ -1,4 +1,4 @@
-// Package client talks to a Spillway dispatcher over HTTP: it hands jobs over, looks them up, and reads what became of them.
+// Package client talks to a Spillway dispatcher over HTTP: it enqueues jobs, looks them up, and reads what became of them.
 //
 //	c, err := client.New("http://127.0.0.1:9400", client.Token(os.Getenv("DISPATCHER_TOKEN")))
 //	if err != nil {
@@ -6,8 +6,8 @@
 //	}
 //	_, err = c.Enqueue(ctx, client.Job{Gateway: "stripe", ID: "inv-1042", Payload: map[string]any{"amount": 4900, "currency": "EUR"}})
 //
-// A Client tries again by itself while the dispatcher is away, is stopping, or asks to come again. That is safe: a job is known by its id, and an act by a key of its
-// own. Every call ends with its context. Money is in minor units, as whole numbers of any size.
+// A Client tries again automatically while the dispatcher is away, is stopping, or asks to come again. That is safe: a job is known by its id, and an act by its own
+// key. Every call ends with its context. Money is in minor units, as whole numbers of any size.
 package client
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// Client talks to one dispatcher, or to many behind one address. Safe for concurrent use. The zero Client is of no use: see New.
+// Client talks to one dispatcher, or to many behind one address. It is safe for concurrent use. The zero Client can't be used: see New.
 type Client struct {
 	base     string // without a slash at its end
 	token    string
@@ -32,22 +32,22 @@ type Client struct {
 // Option is a setting of a Client.
 type Option func(*Client)
 
-// Token is what the dispatcher asks for: the token of its configuration. The default is none, which a dispatcher answers on loopback alone.
+// Token is the token of the dispatcher's configuration. The default is none, which a dispatcher accepts only on loopback.
 func Token(token string) Option { return func(c *Client) { c.token = token } }
 
-// HTTPClient has calls made by h, for certificates or a proxy of your own. Its Timeout must be 0: it would cut streams off. Without a CheckRedirect no redirect is followed, which would take the token elsewhere. The default is a client of its own, with HTTP/1.1
-// and HTTP/2 and the proxy of the environment.
+// HTTPClient makes calls with h, for certificates or a proxy of your own. Its Timeout must be 0: else it would cut streams off. If h has no CheckRedirect, no redirect is followed, because that would send the token elsewhere. The default is a client with HTTP/1.1,
+// HTTP/2 and the proxy of the environment.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// Patience is how long a call keeps trying while the dispatcher gives no answer, or asks to come again. 0 or less is not at all: each call is tried once. The default is a minute. A call that
-// is asked to wait for longer returns at once. Outcomes tries until its context ends, whatever this says.
+// Patience is how long a call keeps trying while the dispatcher gives no answer, or asks to come again. With 0 or less each call is tried once. The default is a minute. A call that
+// is asked to wait for longer returns at once. Outcomes always tries until its context ends.
 func Patience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
-// WaitForRoom has Enqueue keep a job that admission has no room for, and send it again when there may be some, for as long as Patience says. By default such a job is handed over
-// at once: Spillway parks it, and with "replay: auto" in its configuration lets it in by itself, in order, as room appears.
+// WaitForRoom makes Enqueue keep a job for which admission has no room, and send it again when there may be room, for as long as Patience says. By default such a job is accepted
+// at once: Spillway parks it, and with "replay: auto" in its configuration admits it automatically, in order, when there is room.
 func WaitForRoom() Option { return func(c *Client) { c.wait = true } }
 
-// OnRetry has f hear of each failure that is tried again, before the wait. f must not block. The default is nobody.
+// OnRetry calls f for each failure that is tried again, before the wait. f must not block. By default nothing is called.
 func OnRetry(f func(Retry)) Option { return func(c *Client) { c.onRetry = f } }
 
 // Retry is a failure that is tried again.
@@ -56,7 +56,7 @@ type Retry struct {
 	Wait time.Duration // until the next try
 }
 
-// New returns a client of the dispatcher at this address, such as "http://127.0.0.1:9400". It calls nobody.
+// New returns a client of the dispatcher at this address, such as "http://127.0.0.1:9400". It makes no call.
 func New(address string, options ...Option) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -77,7 +77,7 @@ func New(address string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// withoutUser cuts off what may be a password.
+// withoutUser removes what may be a password.
 func withoutUser(address string) string {
 	if at := strings.LastIndex(address, "@"); at >= 0 {
 		return address[at+1:]
@@ -95,5 +95,5 @@ func transport() *http.Transport {
 	return t
 }
 
-// stay follows no redirect: it would send the token and the jobs elsewhere, or turn a POST into a GET.
+// stay follows no redirect. A redirect would send the token and the jobs elsewhere, or turn a POST into a GET.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

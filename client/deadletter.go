@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Filter says which parked jobs are meant: all that is named must hold. The zero Filter means all.
+// Filter selects parked jobs: all conditions must hold. The zero Filter selects all.
 type Filter struct {
 	Gateways []string `json:"gateways,omitempty"`
 	Reasons  []Reason `json:"reasons,omitempty"`
 	Batch    string   `json:"batch,omitempty"`
 	Lane     string   `json:"lane,omitempty"`
 	Route    string   `json:"route,omitempty"`
-	// Since and Until bound when they were parked: a time (RFC 3339), or 24h for so long ago.
+	// Since and Until bound when the jobs were parked: a time (RFC 3339), or 24h for that long ago.
 	Since string   `json:"since,omitempty"`
 	Until string   `json:"until,omitempty"`
 	IDs   []string `json:"ids,omitempty"`
 	// Match is a regular expression that the error has to match (RE2).
 	Match string `json:"match,omitempty"`
-	// Limit is how many are meant at most; 0: all, or a page of 100 of them.
+	// Limit is the largest number of jobs; 0: all, or a page of 100.
 	Limit int `json:"limit,omitempty"`
 }
 
@@ -43,7 +43,7 @@ func (f Filter) values() url.Values {
 	return q
 }
 
-// LeftOut is what a Filter names and does not mean.
+// LeftOut is what a Filter names but does not select.
 type LeftOut struct {
 	Missing    []string `json:"missing,omitempty"`     // the ids whose jobs are not parked
 	MissingWhy string   `json:"missing_why,omitempty"` // where they are instead
@@ -62,9 +62,9 @@ type DeadLetter struct {
 	Priority string    `json:"priority,omitempty"`
 	Lane     string    `json:"lane,omitempty"`
 	Replays  int       `json:"replays"`
-	InVain   bool      `json:"in_vain,omitempty"` // replayed so often without success that another replay may be in vain too
+	InVain   bool      `json:"in_vain,omitempty"` // replayed without success so often that another replay may fail too
 	Cursor   string    `json:"cursor,omitempty"`
-	// Payload is what the gateway is sent, and Unopened why it can't be shown; both only where it was asked for.
+	// Payload is what is sent to the gateway, and Unopened why it can't be shown. Both are there only if they were asked for.
 	Payload        json.RawMessage `json:"payload,omitempty"`
 	Unopened       string          `json:"unopened,omitempty"`
 	MayHaveCharged bool            `json:"may_have_charged,omitempty"`
@@ -73,9 +73,9 @@ type DeadLetter struct {
 // DeadLetterQuery says which page of parked jobs is listed.
 type DeadLetterQuery struct {
 	Filter
-	After   string // the Next of the page before
+	After   string // the Next of the previous page
 	Payload bool   // payloads too: they may hold personal data
-	ByNeed  bool   // what needs a person first, without what waits for room; else the oldest first, gateway by gateway
+	ByNeed  bool   // jobs that need a person first, without those that wait for room; else the oldest first, gateway by gateway
 }
 
 // DeadLetters is a page of parked jobs.
@@ -99,7 +99,7 @@ func (c *Client) DeadLetters(ctx context.Context, q DeadLetterQuery) (DeadLetter
 	return get[DeadLetters](ctx, c, query, "v1", "dead-letters")
 }
 
-// EachDeadLetter yields all parked jobs that are meant, a page at a time. An error ends it.
+// EachDeadLetter yields all selected parked jobs, a page at a time. An error ends it.
 func (c *Client) EachDeadLetter(ctx context.Context, q DeadLetterQuery) iter.Seq2[DeadLetter, error] {
 	return func(yield func(DeadLetter, error) bool) {
 		for {
@@ -121,7 +121,7 @@ func (c *Client) EachDeadLetter(ctx context.Context, q DeadLetterQuery) iter.Seq
 	}
 }
 
-// DeadLetterView is all that is known of a parked job.
+// DeadLetterView is everything about a parked job.
 type DeadLetterView struct {
 	ID             string          `json:"id"`
 	Gateway        string          `json:"gateway"`
@@ -156,7 +156,7 @@ type DeadLetterView struct {
 	Calls          []Call          `json:"calls"`
 }
 
-// DeadLetter returns all that is known of a parked job, but for its payload. At more than one gateway the error says so: name it.
+// DeadLetter returns everything about a parked job except its payload. If several gateways have the job, the error says so: name the gateway.
 func (c *Client) DeadLetter(ctx context.Context, id string, gateways ...string) (DeadLetterView, error) {
 	return get[DeadLetterView](ctx, c, url.Values{"gateway": gateways}, "v1", "dead-letters", "job", id)
 }
@@ -183,7 +183,7 @@ type ReasonSum struct {
 	Oldest time.Time `json:"oldest"`
 }
 
-// DeadLetterStats counts parked jobs, and adds their money up.
+// DeadLetterStats counts parked jobs and sums their money.
 func (c *Client) DeadLetterStats(ctx context.Context, f Filter) (DeadLetterStats, error) {
 	return get[DeadLetterStats](ctx, c, f.values(), "v1", "dead-letters", "stats")
 }
@@ -200,20 +200,20 @@ const (
 	AskGateway     Action = "ask"      // the gateway is asked what became of them
 )
 
-// Clearing is an act upon parked jobs.
+// Clearing is an act on parked jobs.
 type Clearing struct {
 	Filter
 	Action Action `json:"action"`
-	// Rate and Share say how fast a replay goes at the most: 50/s, or 20% of the gateway's limits; one of the two. Empty: as fast as there is room.
+	// Rate or Share is the highest speed of a replay: 50/s, or 20% of the gateway's limits. Empty: as fast as there is room.
 	Rate  string `json:"rate,omitempty"`
 	Share string `json:"share,omitempty"`
-	// Canary is how many jobs of each gateway go first; 0: all go at once.
+	// Canary is how many jobs of each gateway are replayed first; 0: all are replayed at once.
 	Canary int `json:"canary,omitempty"`
-	// ExpiredKeys lets jobs be replayed whose idempotency key the gateway has forgotten: they may be charged twice.
+	// ExpiredKeys also replays jobs whose idempotency key the gateway has forgotten: they may be charged twice.
 	ExpiredKeys bool `json:"expired_keys,omitempty"`
-	// MayBeCharged lets jobs be discarded that may have been charged.
+	// MayBeCharged also discards jobs that may have been charged.
 	MayBeCharged bool `json:"may_be_charged,omitempty"`
-	// Reference is the gateway's own name for the payment of the one job that is done.
+	// Reference is the gateway's own name for the payment of the one job that is resolved as done.
 	Reference string `json:"reference,omitempty"`
 	// Priority is the class that replayed jobs have from now on. Empty: each keeps its own.
 	Priority string `json:"priority,omitempty"`
@@ -221,7 +221,7 @@ type Clearing struct {
 
 // Preview is what a Clearing would do.
 type Preview struct {
-	// Token stands for what was previewed.
+	// Token identifies what was previewed.
 	Token  string `json:"token"`
 	Action Action `json:"action"`
 	// Priority is the class that the jobs would have from then on. Empty: each keeps its own.
@@ -252,13 +252,13 @@ func (c *Client) Preview(ctx context.Context, of Clearing) (Preview, error) {
 	return p, err
 }
 
-// Cleared is what an act upon parked jobs has done.
+// Cleared is the result of an act on parked jobs.
 type Cleared struct {
 	Sum
 	Taken    int64         `json:"taken"`
 	HeldBack int64         `json:"held_back"`
 	Gone     int64         `json:"gone"`   // no longer parked meanwhile
-	Unsure   int64         `json:"unsure"` // nobody knows whether they were taken
+	Unsure   int64         `json:"unsure"` // it is unknown whether they were taken
 	Parts    []ClearedPart `json:"parts"`
 }
 
@@ -301,7 +301,7 @@ type clearRequest struct {
 	IfChanged string `json:"if_changed,omitempty"`
 }
 
-// Clear does what was previewed. If something else is meant by now, nothing is done, and the error is Changed: preview it again.
+// Clear does what was previewed. If the selection has changed meanwhile, nothing is done, and the error is Changed: preview it again.
 func (c *Client) Clear(ctx context.Context, p Preview, by Act) (Cleared, error) {
 	return long[Cleared](ctx, c, clearRequest{Clearing: p.of, actor: actor(by), Token: p.Token}, "v1", "dead-letters", "run")
 }

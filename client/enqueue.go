@@ -13,10 +13,10 @@ import (
 	"net/url"
 )
 
-// Admittance is what became of a job that was handed over.
+// Admittance is what became of an enqueued job.
 type Admittance string
 
-// These are the ways in which a job is in.
+// These are the results of an accepted job.
 const (
 	Enqueued  Admittance = "enqueued"  // new: queued, or scheduled for its At
 	ParkedNow Admittance = "parked"    // new, and waiting for room
@@ -26,22 +26,22 @@ const (
 // Result is what became of one job.
 type Result struct {
 	Gateway, ID string
-	// Result says how it is in; empty if it is not.
+	// Result says how the job was accepted; empty if it was not.
 	Result Admittance
-	// State is where a new job stands.
+	// State is the state of a new job.
 	State State
-	// Reason is Rejected for one that waits for room.
+	// Reason is Rejected for a job that waits for room.
 	Reason Reason
-	// KnownAt is the other gateway that knows a duplicate, where ids are known over all of them; empty: its own.
+	// KnownAt is the other gateway that has a duplicate, if ids are unique over all gateways; empty: its own.
 	KnownAt string
-	// Resent says that this call has sent the job more than once, because no answer came. A Duplicate may then be what this call itself has enqueued: it is in once, whichever.
+	// Resent says that this call has sent the job more than once, because no answer came. This call itself may then have enqueued a Duplicate: the job is in once in any case.
 	Resent bool
-	// Err says why it is not in; nil if it is. With the code InvalidJob, OtherPayload or TooLarge sending it again is in vain; with NoRoom nothing was changed; with any other one
-	// it may be in, and sending it again is safe. It is an *Error, or why the context has ended.
+	// Err says why the job was not accepted; nil if it was. With the code InvalidJob, OtherPayload or TooLarge it is useless to send the job again. With NoRoom nothing was changed. With any other
+	// code the job may be in, and it is safe to send it again. Err is an *Error, or the cause of the end of the context.
 	Err error
 }
 
-// In says that the job is in: the dispatcher has it, now or since before.
+// In reports whether the dispatcher has the job, from this call or from before.
 func (r Result) In() bool { return r.Err == nil }
 
 const (
@@ -49,11 +49,11 @@ const (
 	requestBytes = 4 << 20 // about so long may it be
 )
 
-// Enqueue hands jobs over, in their order for each gateway, and returns what became of each, in the order given. The error is nil if and only if all are in; else it tells how many
-// are not, and wraps why the first is not.
+// Enqueue enqueues jobs, in their order for each gateway, and returns the result of each, in the order given. The error is nil if and only if all are in. Else it tells how many
+// are not, and wraps the reason of the first one.
 //
-// A job goes in once, however often it is sent: the dispatcher knows its id. So a request whose answer was lost is sent again, and what it took in then comes as Duplicate, with Resent. Who calls
-// Enqueue again with the same jobs, after a crash too, changes nothing.
+// A job is accepted once, however often it is sent: the dispatcher knows its id. So a request whose answer was lost is sent again, and its jobs are then Duplicate, with Resent. Calling
+// Enqueue again with the same jobs changes nothing, also after a crash.
 func (c *Client) Enqueue(ctx context.Context, jobs ...Job) ([]Result, error) {
 	e := newEnqueuing(c, jobs)
 	b := c.backoff()
@@ -77,7 +77,7 @@ type enqueuing struct {
 	c       *Client
 	results []Result
 	lines   [][]byte // the jobs as they are sent
-	left    []int    // those whose fate is open, in their order
+	left    []int    // those without a result, in their order
 }
 
 func newEnqueuing(c *Client, jobs []Job) *enqueuing {
@@ -98,7 +98,7 @@ func newEnqueuing(c *Client, jobs []Job) *enqueuing {
 	return e
 }
 
-// round sends all that is left, gateway by gateway. It returns a failure that may pass, where there is one, and whether the fate of any job was learned.
+// round sends all jobs that are left, gateway by gateway. It returns a failure that may pass, if there is one, and whether any job got a result.
 func (e *enqueuing) round(ctx context.Context) (failed *Error, progress bool) {
 	before := len(e.left)
 	of := map[string][]int{}
@@ -114,7 +114,7 @@ func (e *enqueuing) round(ctx context.Context) (failed *Error, progress bool) {
 		for jobs := of[g]; len(jobs) > 0; jobs = e.open(jobs) {
 			if wrong := e.send(ctx, g, jobs[:e.fit(jobs)]); wrong != nil {
 				failed = later(failed, wrong)
-				break // the rest would overtake
+				break // the rest would overtake these
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (e *enqueuing) round(ctx context.Context) (failed *Error, progress bool) {
 	return failed, len(e.left) < before
 }
 
-// open returns those of jobs whose fate is open.
+// open returns those of jobs that have no result yet.
 func (e *enqueuing) open(jobs []int) (open []int) {
 	for _, i := range jobs {
 		if e.lines[i] != nil {
@@ -132,7 +132,7 @@ func (e *enqueuing) open(jobs []int) (open []int) {
 	return open
 }
 
-// later returns the failure after which to come again later.
+// later returns the failure after which to try again later.
 func later(a, b *Error) *Error {
 	if a == nil || b.RetryAfter > a.RetryAfter {
 		return b
@@ -140,7 +140,7 @@ func later(a, b *Error) *Error {
 	return a
 }
 
-// fit is how many jobs go into one request.
+// fit returns how many jobs fit into one request.
 func (e *enqueuing) fit(jobs []int) int {
 	bytes := 0
 	for n, i := range jobs {
@@ -151,13 +151,13 @@ func (e *enqueuing) fit(jobs []int) int {
 	return len(jobs)
 }
 
-// settle notes the fate of a job.
+// settle records the result of a job.
 func (e *enqueuing) settle(i int, r Result) {
 	r.Gateway, r.ID, r.Resent = e.results[i].Gateway, e.results[i].ID, e.results[i].Resent
 	e.results[i], e.lines[i] = r, nil
 }
 
-// send sends jobs of one gateway. It returns what may pass and has kept the fate of some of them open; else it has settled one at least.
+// send sends jobs of one gateway. It returns a failure that may pass if some of them have no result; else at least one got its result.
 func (e *enqueuing) send(ctx context.Context, gateway string, jobs []int) *Error {
 	var body []byte
 	for _, i := range jobs {
@@ -176,7 +176,7 @@ func (e *enqueuing) send(ctx context.Context, gateway string, jobs []int) *Error
 	if failed.Status == 0 {
 		e.resent(jobs)
 	}
-	if len(p.Lines) > 0 { // nothing of the first lines is in; what stands behind them was not looked at
+	if len(p.Lines) > 0 { // none of the first lines is in; the later ones were not read
 		return e.refused(p.Lines, jobs, gateway)
 	}
 	if !failed.passing() {
@@ -190,7 +190,7 @@ func (e *enqueuing) send(ctx context.Context, gateway string, jobs []int) *Error
 	return failed
 }
 
-// resent notes that jobs may have gone in although nobody has said so.
+// resent records that jobs may be in although there was no answer.
 func (e *enqueuing) resent(jobs []int) {
 	for _, i := range jobs {
 		if e.lines[i] != nil {
@@ -199,7 +199,7 @@ func (e *enqueuing) resent(jobs []int) {
 	}
 }
 
-// refused notes what is wrong with each line of a request of which nothing is in.
+// refused records what is wrong with each line of a refused request.
 func (e *enqueuing) refused(lines []problem, jobs []int, gateway string) (open *Error) {
 	for _, p := range lines {
 		if wrong := e.declined(p, jobs, gateway); wrong != nil {
@@ -209,7 +209,7 @@ func (e *enqueuing) refused(lines []problem, jobs []int, gateway string) (open *
 	return open
 }
 
-// declined notes what is wrong with a line, and returns it if it may pass.
+// declined records what is wrong with a line, and returns it if it may pass.
 func (e *enqueuing) declined(p problem, jobs []int, gateway string) *Error {
 	wrong := p.err(gateway)
 	if p.Line < 1 || p.Line > len(jobs) {
@@ -227,7 +227,7 @@ func (e *enqueuing) declined(p problem, jobs []int, gateway string) *Error {
 	return nil
 }
 
-// taken is a job that is in.
+// taken is the answer line of an accepted job.
 type taken struct {
 	Line    int        `json:"line,omitempty"`
 	ID      string     `json:"id"`
@@ -239,7 +239,7 @@ type taken struct {
 	KnownAt string     `json:"known_at,omitempty"`
 }
 
-// read reads the answer line by line. What has no line was not looked at, or its answer is lost: nobody knows.
+// read reads the answer line by line. A job without a line was not read, or its answer is lost.
 func (e *enqueuing) read(from io.Reader, jobs []int, gateway string) (open *Error) {
 	lines := bufio.NewReader(from)
 	for {
@@ -270,7 +270,7 @@ func (e *enqueuing) read(from io.Reader, jobs []int, gateway string) (open *Erro
 	}
 }
 
-// missing returns why the fate of a job is open at the end of an answer.
+// missing returns why a job has no result at the end of an answer.
 func (e *enqueuing) missing(err error, jobs []int, gateway string, open *Error) *Error {
 	rest := e.open(jobs)
 	if len(rest) == 0 || err == io.EOF && open != nil {
@@ -280,7 +280,7 @@ func (e *enqueuing) missing(err error, jobs []int, gateway string, open *Error) 
 	return cmp.Or(open, &Error{Code: NoAnswer, Detail: "the answer ended before the line of this job", Gateway: gateway, JobID: e.results[rest[0]].ID, Err: err})
 }
 
-// giveUp settles what is left with the error that has ended the call.
+// giveUp gives the jobs that are left the error that has ended the call.
 func (e *enqueuing) giveUp(err error) {
 	for _, i := range e.left {
 		if own, ok := err.(*Error); ok {

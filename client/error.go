@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// Error is an answer that says no, or that no answer came.
+// Error is a refusal, or a missing answer.
 type Error struct {
-	// Code says for programs what is wrong. It is never renamed; new ones are added.
+	// Code tells programs what is wrong. Codes are never renamed; new ones are added.
 	Code Code
-	// Status is that of HTTP; 0 where no answer came. A line of many jobs has the status that it would have had alone.
+	// Status is the HTTP status; 0 if no answer came. A line of a request with many jobs has the status that it would have alone.
 	Status int
-	// Detail says for people what is wrong. It never has a value of a payload.
+	// Detail tells people what is wrong. It never has a value of a payload.
 	Detail string
 	// Hint says what to do; it may be empty.
 	Hint string
-	// Gateway and JobID say which job it is about; empty where it is about none.
+	// Gateway and JobID say which job it is about; empty if it is about none.
 	Gateway, JobID string
-	// RetryAfter is when to come again; 0: it was not said, or would not help.
+	// RetryAfter is when to try again; 0: the answer did not say, or another try would not help.
 	RetryAfter time.Duration
-	// NeedsRole is the role that was needed, and Role the one that the token has; of the code Forbidden alone.
+	// NeedsRole is the role that was needed, and Role the one that the token has. Only the code Forbidden has them.
 	NeedsRole, Role string
-	// Err is the cause where no answer came, such as a *url.Error.
+	// Err is the cause of a missing answer, such as a *url.Error.
 	Err error
 }
 
@@ -43,10 +43,10 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Unwrap returns the cause where no answer came.
+// Unwrap returns the cause of a missing answer.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Is says that an *Error is its Code: errors.Is(err, client.UnknownJob).
+// Is makes an *Error match its Code: errors.Is(err, client.UnknownJob).
 func (e *Error) Is(target error) bool {
 	c, ok := target.(Code)
 	return ok && c == e.Code
@@ -119,7 +119,7 @@ func (p problem) err(gateway string) *Error {
 // errorMost is how much of an error is read, in bytes: of many jobs it has a line for each.
 const errorMost = 4 << 20
 
-// refusal reads an answer that says no. What stands between may answer too, in words of its own.
+// refusal reads a refusal. A proxy may have written it in its own words.
 func refusal(back *http.Response) (problem, *Error) {
 	text, _ := io.ReadAll(io.LimitReader(back.Body, errorMost))
 	var p problem
@@ -140,7 +140,7 @@ func noAnswer(err error) *Error {
 	return &Error{Code: NoAnswer, Detail: "no answer came: " + err.Error(), Err: err}
 }
 
-// passing says that the same call may go well later.
+// passing reports whether the same call may succeed later.
 func (e *Error) passing() bool {
 	switch e.Code {
 	case TooManyGuesses: // the token is wrong, and stays so

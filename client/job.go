@@ -9,10 +9,10 @@ import (
 
 // Job is one call to a gateway.
 type Job struct {
-	// ID names the job within its gateway: visible ASCII without spaces, at most 200 bytes. It is the first idempotency key. A job that is handed over again changes nothing.
+	// ID names the job within its gateway: visible ASCII without spaces, at most 200 bytes. It is the first idempotency key. Enqueuing a job again changes nothing.
 	ID string `json:"id"`
-	// Payload is what the gateway is sent: anything that encoding/json writes as an object, json.RawMessage included. Nil is {}. Amounts in it are whole numbers or texts, as the gateway
-	// wants them: a float64 rounds.
+	// Payload is what is sent to the gateway: anything that encoding/json writes as an object, json.RawMessage included. Nil is {}. Write amounts as whole numbers or texts, as the gateway
+	// wants them, because a float64 rounds.
 	Payload any `json:"payload,omitempty"`
 	// Gateway is a gateway of the dispatcher's configuration. Enqueue needs it.
 	Gateway string `json:"gateway,omitempty"`
@@ -32,7 +32,7 @@ type Job struct {
 	Priority string `json:"priority,omitempty"`
 }
 
-// State is where a job stands.
+// State is the state of a job.
 type State string
 
 // These are the states of a job, and what else an Outcome may say.
@@ -40,8 +40,8 @@ const (
 	Scheduled State = "scheduled" // waits for its At
 	Queued    State = "queued"
 	InFlight  State = "in_flight"
-	Retrying  State = "retrying" // waits out a back-off
-	Pending   State = "pending"  // the gateway is asked what became of its call
+	Retrying  State = "retrying" // waits for the end of a back-off
+	Pending   State = "pending"  // the gateway is being asked what became of its call
 	Done      State = "done"
 	Parked    State = "parked" // a dead letter, or waiting for room
 	Discarded State = "discarded"
@@ -59,7 +59,7 @@ type Reason string
 
 // These are the reasons for parking. The first three need a person.
 const (
-	UnknownOutcome Reason = "unknown_outcome" // it may have been charged, and nobody can say
+	UnknownOutcome Reason = "unknown_outcome" // it may have been charged
 	Refused        Reason = "refused"
 	Exhausted      Reason = "exhausted" // its attempts are used up
 	Unreadable     Reason = "unreadable"
@@ -78,7 +78,7 @@ func Reasons() []Reason {
 // Amounts is money by currency, in minor units. Sums of many jobs may be beyond any machine's integers.
 type Amounts map[string]*big.Int
 
-// JobView is all that is known of a job, but for its payload.
+// JobView is everything about a job except its payload.
 type JobView struct {
 	ID                string     `json:"id"`
 	Gateway           string     `json:"gateway"`
@@ -118,7 +118,7 @@ type JobView struct {
 	PayloadDeleted    bool       `json:"payload_deleted,omitempty"`
 }
 
-// Settled says who has settled a job, and how.
+// Settled says who has resolved a job, and how.
 type Settled struct {
 	As  string    `json:"as"` // done or not_done
 	At  time.Time `json:"at"`
@@ -134,12 +134,12 @@ type Call struct {
 	Verdict string    `json:"verdict"`
 }
 
-// Job returns all that is known of a job. Of one that nobody knows the error is UnknownJob.
+// Job returns everything about a job. For an unknown job the error is UnknownJob.
 func (c *Client) Job(ctx context.Context, gateway, id string) (JobView, error) {
 	return get[JobView](ctx, c, nil, "v1", "gateways", gateway, "jobs", id)
 }
 
-// Search says which jobs are meant: all that is named must hold, and an ID or a field must be.
+// Search selects jobs: all conditions must hold, and there must be an ID or a field.
 type Search struct {
 	ID       string            `json:"id,omitempty"`       // the beginning of the id
 	Fields   map[string]string `json:"fields,omitempty"`   // what stands in the payload, by "payload.customer"
@@ -152,7 +152,7 @@ type Search struct {
 type JobHits struct {
 	Jobs   []JobHit `json:"jobs"`
 	Keys   int64    `json:"keys"`   // about how many keys of Redis were looked at
-	Unread int64    `json:"unread"` // jobs whose payload can't be read: nobody knows whether they are meant
+	Unread int64    `json:"unread"` // jobs whose payload can't be read: they may match or not
 	Next   *string  `json:"next"`   // nil: that was all
 }
 
@@ -169,7 +169,7 @@ type JobHit struct {
 	AcceptedAt *time.Time `json:"accepted_at"`
 }
 
-// Search finds jobs, a page at a time. A page takes some seconds at most; it may be empty and have a next one.
+// Search finds jobs, a page at a time. A page takes a few seconds at most. It may be empty and still have a next one.
 func (c *Client) Search(ctx context.Context, s Search) (JobHits, error) {
 	return post[JobHits](ctx, c, s, "v1", "search")
 }

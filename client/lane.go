@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// LaneSettings is what holds for one lane of a gateway.
+// LaneSettings are the settings of one lane of a gateway.
 type LaneSettings struct {
 	Gateway string   `json:"gateway"`
 	Lane    string   `json:"lane"`   // empty: the jobs that have none
@@ -17,7 +17,7 @@ type LaneSettings struct {
 	SetLive bool     `json:"set_live"` // limits, weight or cap are its own
 	// MaxInFlight is how many calls may be under way, over all processes; zero: any number.
 	MaxInFlight int64 `json:"max_in_flight"`
-	// What begins with File is that of all lanes, as the configuration has it.
+	// The fields that begin with File are the settings of all lanes in the configuration.
 	File            []string `json:"file"`
 	FileWeight      int64    `json:"file_weight"`
 	FileMaxInFlight int64    `json:"file_max_in_flight"`
@@ -36,22 +36,22 @@ type setLane struct {
 	actor
 }
 
-// SetLane gives a lane limits and a weight of its own, until ResetLane. No limits, and a weight of zero, stay as they are; it is an error to name neither.
+// SetLane gives a lane limits and a weight of its own, until ResetLane. Without limits, or with a weight of zero, that setting stays as it is. It is an error to set neither.
 func (c *Client) SetLane(ctx context.Context, gateway, lane string, limits []string, weight int64, by Act) (LaneSettings, error) {
 	return act[LaneSettings](ctx, c, setLane{lane, limits, weight, nil, actor(by)}, "v1", "gateways", gateway, "lanes", "set")
 }
 
-// CapLane says how many calls of a lane may be under way, over all processes, until ResetLane. Zero means any number, also where the configuration has a cap of all lanes.
+// CapLane sets how many calls of a lane may be under way, over all processes, until ResetLane. Zero means any number, also if the configuration has a cap for all lanes.
 func (c *Client) CapLane(ctx context.Context, gateway, lane string, calls int64, by Act) (LaneSettings, error) {
 	return act[LaneSettings](ctx, c, setLane{lane, nil, 0, &calls, actor(by)}, "v1", "gateways", gateway, "lanes", "set")
 }
 
-// ResetLane has a lane have the limits, the weight and the cap of all lanes again. A pause goes on.
+// ResetLane gives a lane the limits, the weight and the cap of all lanes again. A pause stays.
 func (c *Client) ResetLane(ctx context.Context, gateway, lane string, by Act) (LaneSettings, error) {
 	return act[LaneSettings](ctx, c, laneAct{lane, actor(by)}, "v1", "gateways", gateway, "lanes", "reset")
 }
 
-// PauseLane has the jobs of a lane wait until ResumeLane.
+// PauseLane makes the jobs of a lane wait until ResumeLane.
 func (c *Client) PauseLane(ctx context.Context, gateway, lane string, by Act) (LaneSettings, error) {
 	return act[LaneSettings](ctx, c, laneAct{lane, actor(by)}, "v1", "gateways", gateway, "lanes", "pause")
 }
@@ -73,7 +73,7 @@ type routeAct struct {
 	actor
 }
 
-// PauseRoute has the jobs of a route wait until ResumeRoute. It takes a gateway with lanes, or with a route that has limits.
+// PauseRoute makes the jobs of a route wait until ResumeRoute. It needs a gateway with lanes, or with a route that has limits.
 func (c *Client) PauseRoute(ctx context.Context, gateway, route string, by Act) (SteeredRoute, error) {
 	return act[SteeredRoute](ctx, c, routeAct{route, actor(by)}, "v1", "gateways", gateway, "routes", "pause")
 }
@@ -83,25 +83,25 @@ func (c *Client) ResumeRoute(ctx context.Context, gateway, route string, by Act)
 	return act[SteeredRoute](ctx, c, routeAct{route, actor(by)}, "v1", "gateways", gateway, "routes", "resume")
 }
 
-// RouteStatus is how a route of a gateway stands.
+// RouteStatus is the state of a route of a gateway.
 type RouteStatus struct {
 	Route  string   `json:"route"`  // empty: the gateway's own request
 	Queued *int64   `json:"queued"` // jobs in the queue that take it; nil: nobody counts them
 	Limits []string `json:"limits"` // besides the gateway's
 	Paused bool     `json:"paused,omitempty"`
-	// HeldUntil is when a hold of it alone ends. Where it is nil and there is a HoldReason, the hold is over, and one call goes ahead.
+	// HeldUntil is when a hold of this route alone ends. If it is nil and there is a HoldReason, the hold is over, and one call is sent first.
 	HeldUntil  *time.Time `json:"held_until,omitempty"`
 	HoldReason string     `json:"hold_reason,omitempty"`
 }
 
-// ClassStatus is how a class of a gateway stands.
+// ClassStatus is the state of a class of a gateway.
 type ClassStatus struct {
 	Class        string `json:"class"`
 	Queued       int64  `json:"queued"`        // jobs of it in the queue; where the gateway has no lanes, without those that were called before
 	FloorPercent int64  `json:"floor_percent"` // of the calls that it has at least; 0: none
 }
 
-// LanesStatus is how the lanes of a gateway stand, all together.
+// LanesStatus is the state of all lanes of a gateway together.
 type LanesStatus struct {
 	WithJobs  int64    `json:"with_jobs"` // lanes with jobs in the queue
 	Throttled int64    `json:"throttled"` // of those: they have no permit before some moment
@@ -110,7 +110,7 @@ type LanesStatus struct {
 	Limits    []string `json:"limits"`    // of each lane
 }
 
-// Lanes is the lanes of a gateway with most jobs, the one with most first.
+// Lanes has the lanes of a gateway with most jobs, the one with most first.
 type Lanes struct {
 	Gateway string `json:"gateway"`
 	LanesStatus
@@ -133,7 +133,7 @@ type LaneRow struct {
 	SharePerSecond *float64   `json:"share_per_second"` // about how many calls it has while all lanes with jobs want as many as they can have; nil: nobody can say
 }
 
-// LaneView is all that is known of one lane.
+// LaneView is everything about one lane.
 type LaneView struct {
 	Gateway string `json:"gateway"`
 	LaneRow
@@ -149,7 +149,7 @@ type LaneUse struct {
 	Used  int64  `json:"used"` // units that are not free again
 }
 
-// LaneFlow is the jobs of a lane of one class on one route.
+// LaneFlow counts the jobs of a lane of one class on one route.
 type LaneFlow struct {
 	Class  string   `json:"class,omitempty"` // empty: the gateway has no classes
 	Route  string   `json:"route,omitempty"` // empty: the gateway's own request
@@ -161,7 +161,7 @@ type LaneFlow struct {
 type LaneQuery struct {
 	Top       int  // how many, 1 to 1000; 0 is 20
 	Throttled bool // leaves out those that may be called
-	Glance    bool // looks at 5,000 lanes at most, for what is asked again and again
+	Glance    bool // examines at most 5,000 lanes, for repeated queries
 }
 
 // Lanes returns the lanes of a gateway with most jobs.
@@ -179,7 +179,7 @@ func (c *Client) Lanes(ctx context.Context, gateway string, q LaneQuery) (Lanes,
 	return get[Lanes](ctx, c, query, "v1", "gateways", gateway, "lanes")
 }
 
-// Lane returns all that is known of a lane; the empty one is that of jobs without a lane.
+// Lane returns everything about a lane. The empty lane is that of jobs without a lane.
 func (c *Client) Lane(ctx context.Context, gateway, lane string) (LaneView, error) {
 	return get[LaneView](ctx, c, url.Values{"lane": {lane}}, "v1", "gateways", gateway, "lane")
 }

@@ -17,7 +17,7 @@ import (
 
 // Outcome is what became of a job, or of a batch.
 type Outcome struct {
-	// Cursor is its place in the gateway's feed. Keep it, best with your own work in one transaction, and go on behind it.
+	// Cursor is its place in the gateway's feed. Keep it, best in one transaction with your own work, and continue after it.
 	Cursor  string `json:"cursor"`
 	Gateway string `json:"gateway"`
 	ID      string `json:"id,omitempty"` // empty with BatchDone
@@ -26,24 +26,24 @@ type Outcome struct {
 	Lane    string `json:"lane,omitempty"`
 	// State is Done, Parked, Discarded or BatchDone. A job that is parked and done later is told twice, in this order.
 	State State `json:"state"`
-	// Reason is why it is parked; nil where it is not.
+	// Reason is why it is parked; nil if it is not.
 	Reason *Reason `json:"reason"`
-	// Status is that of the gateway's last answer; 0 where it has given none.
+	// Status is that of the gateway's last answer; 0 if there was none.
 	Status    int    `json:"status"`
 	Reference string `json:"reference"` // the gateway's own
-	// Amount is in minor units; nil where the books have none.
+	// Amount is in minor units; nil if the books have none.
 	Amount   *big.Int `json:"amount"`
 	Currency string   `json:"currency"`
 	Attempts int      `json:"attempts"` // calls since it was last admitted
-	// AcceptedAt tells one life of an id from the next; nil with BatchDone.
+	// AcceptedAt distinguishes one life of an id from the next; nil with BatchDone.
 	AcceptedAt *time.Time `json:"accepted_at,omitempty"`
 	At         time.Time  `json:"at"`
 }
 
-// Outcomes yields what becomes of a gateway's jobs, oldest first: what is kept behind the cursor, and then what comes. An empty cursor is before all that is kept. It goes on until you leave the
-// loop, ctx ends, or the dispatcher says no; then the last pair has the error, and no Outcome.
+// Outcomes yields what becomes of a gateway's jobs, oldest first: the outcomes that are kept after the cursor, and then new ones. An empty cursor is before all that are kept. It continues until you leave the
+// loop, ctx ends, or the dispatcher refuses. Then the last pair has the error, and no Outcome.
 //
-// While the dispatcher can't be reached it comes again, for as long as ctx allows, behind the last outcome that it has yielded: none is skipped and none comes twice.
+// While the dispatcher can't be reached, it tries again as long as ctx allows, after the last outcome that it has yielded: none is skipped and none comes twice.
 //
 //	for o, err := range c.Outcomes(ctx, "stripe", cursor) {
 //		if err != nil {
@@ -55,7 +55,7 @@ func (c *Client) Outcomes(ctx context.Context, gateway, after string) iter.Seq2[
 	return c.outcomes(ctx, gateway, OutcomeQuery{After: after})
 }
 
-// OutcomesFor is like Outcomes, and begins where this reader of the configuration has acknowledged (see Ack). An outcome that was yielded and not acknowledged comes again.
+// OutcomesFor is like Outcomes, but begins after the last outcome that this reader of the configuration has acknowledged (see Ack). An outcome that was yielded and not acknowledged comes again.
 func (c *Client) OutcomesFor(ctx context.Context, gateway, reader string) iter.Seq2[Outcome, error] {
 	return c.outcomes(ctx, gateway, OutcomeQuery{Reader: reader})
 }
@@ -80,10 +80,10 @@ func (c *Client) outcomes(ctx context.Context, gateway string, q OutcomeQuery) i
 	}
 }
 
-// silentFor is how long a stream may be silent before it counts as broken: the dispatcher shows every 15 s that it lives.
+// silentFor is how long a stream may be silent before it counts as broken: the dispatcher sends a sign of life every 15 s.
 const silentFor = 45 * time.Second
 
-// stream yields what a stream of server-sent events has, and moves the cursor behind it. It returns why the stream has ended, or that the loop was left.
+// stream yields the outcomes of a stream of server-sent events, and moves the cursor. It returns why the stream has ended, or that the loop was left.
 func (c *Client) stream(ctx context.Context, gateway string, q *OutcomeQuery, yield func(Outcome) bool) (failed *Error, left bool) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -120,7 +120,7 @@ func (c *Client) stream(ctx context.Context, gateway string, q *OutcomeQuery, yi
 
 var errSilent = errors.New("nothing came for 45 seconds")
 
-// broken is why a stream has ended.
+// broken returns why a stream has ended.
 func (c *Client) broken(ctx context.Context, err error) *Error {
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
@@ -155,7 +155,7 @@ func (q OutcomeQuery) values(page bool) url.Values {
 	return v
 }
 
-// OutcomesPage returns the next outcomes behind a cursor, oldest first; none where there is no news. Most callers want Outcomes.
+// OutcomesPage returns the next outcomes after a cursor, oldest first; none if there are no new ones. Most callers want Outcomes.
 func (c *Client) OutcomesPage(ctx context.Context, gateway string, q OutcomeQuery) (all []Outcome, err error) {
 	k := call{method: http.MethodGet, path: path("v1", "gateways", gateway, "outcomes"), query: q.values(true), header: map[string]string{"Accept": asLines}}
 	for b := c.backoff(); ; {
@@ -176,14 +176,14 @@ func (c *Client) OutcomesPage(ctx context.Context, gateway string, q OutcomeQuer
 	}
 }
 
-// Acked is how far a reader is.
+// Acked is the position of a reader.
 type Acked struct {
 	Reader string `json:"reader"`
 	Cursor string `json:"cursor"` // it has acknowledged all outcomes up to it; empty: none
 	Behind int64  `json:"behind"` // how many there are behind it
 }
 
-// Ack says that a reader of the configuration has all of a gateway's outcomes up to a cursor, and does not need them again. An earlier cursor than the one it has acknowledged changes nothing.
+// Ack records that a reader of the configuration has all of a gateway's outcomes up to a cursor, and does not need them again. A cursor before the acknowledged one changes nothing.
 func (c *Client) Ack(ctx context.Context, gateway, reader, cursor string) (Acked, error) {
 	return post[Acked](ctx, c, map[string]string{"reader": reader, "cursor": cursor}, "v1", "gateways", gateway, "outcomes", "ack")
 }

@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// The wait before a try grows from backoffLeast, twice as long each time, to backoffMost, and is between half of that and all of it.
+// The back-off doubles with each try, from backoffLeast to backoffMost. The wait is a random time between half of it and all of it.
 const (
 	backoffLeast = 200 * time.Millisecond
 	backoffMost  = 15 * time.Second
 )
 
-// backoff is the waits of one call.
+// backoff is the back-off of one call.
 type backoff struct {
 	c     *Client
 	next  time.Duration
-	until time.Time // nobody waits beyond it; zero: no end
+	until time.Time // no wait ends after it; zero: no end
 }
 
 func (c *Client) backoff() *backoff {
 	return &backoff{c: c, next: backoffLeast, until: time.Now().Add(c.patience)}
 }
 
-// reset begins anew: something has gone well.
+// reset starts again with the shortest wait, after a success.
 func (b *backoff) reset() {
 	b.next = backoffLeast
 	if !b.until.IsZero() {
@@ -32,8 +32,8 @@ func (b *backoff) reset() {
 	}
 }
 
-// pause waits until what failed may be tried again. It returns the error that ends the call: what failed, where that does not pass or patience is at its end; or why the context has ended,
-// and what failed last.
+// pause waits until the call may be tried again. It returns the error that ends the call: the failure, if it does not pass or patience is at its end; or the cause of the end of the context,
+// with the last failure.
 func (b *backoff) pause(ctx context.Context, failed *Error) error {
 	if err := ended(ctx, failed); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (b *backoff) pause(ctx context.Context, failed *Error) error {
 	}
 	wait := b.next/2 + rand.N(b.next/2+1)
 	b.next = min(2*b.next, backoffMost)
-	if asked := failed.RetryAfter; asked > 0 { // not all at the same moment
+	if asked := failed.RetryAfter; asked > 0 { // with jitter, so that not all clients come at the same moment
 		wait = max(wait, asked+rand.N(asked/10+1))
 	}
 	if !b.until.IsZero() && time.Now().Add(wait).After(b.until) {
@@ -62,7 +62,7 @@ func (b *backoff) pause(ctx context.Context, failed *Error) error {
 	}
 }
 
-// ended returns why the context has ended, and what failed last; nil if it has not.
+// ended returns the cause of the end of the context, with the last failure; nil if the context has not ended.
 func ended(ctx context.Context, failed *Error) error {
 	if ctx.Err() == nil {
 		return nil

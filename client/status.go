@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Status is how the gateways stand, and what needs a person.
+// Status is the state of the gateways, and what needs a person.
 type Status struct {
 	NeedsPerson []Need            `json:"needs_person"` // the most urgent first
 	Unlisted    []UnlistedGateway `json:"unlisted,omitempty"`
@@ -14,7 +14,7 @@ type Status struct {
 	Damaged     []string          `json:"damaged,omitempty"` // what is wrong with the data of gateways that can't be looked at, or not whole
 }
 
-// Need is something that a person has to see to.
+// Need is something that a person has to do.
 type Need struct {
 	Kind    string     `json:"kind"`
 	Gateway string     `json:"gateway"`
@@ -40,7 +40,7 @@ type UnlistedGateway struct {
 	Damaged    string           `json:"damaged,omitempty"`
 }
 
-// GatewayStatus is how one gateway stands.
+// GatewayStatus is the state of one gateway.
 type GatewayStatus struct {
 	Gateway             string           `json:"gateway"`
 	Queued              int64            `json:"queued"`
@@ -81,7 +81,7 @@ type Overload struct {
 	SlotsInHandAtMost int       `json:"slots_in_hand_at_most"`
 }
 
-// FeedStatus is how an outcome feed stands.
+// FeedStatus is the state of an outcome feed.
 type FeedStatus struct {
 	Kept      int64          `json:"kept"`
 	HeldSince *time.Time     `json:"held_since,omitempty"`
@@ -89,7 +89,7 @@ type FeedStatus struct {
 	Readers   []ReaderStatus `json:"readers"`
 }
 
-// ReaderStatus is how far a reader is.
+// ReaderStatus is the position of a reader.
 type ReaderStatus struct {
 	Reader      string     `json:"reader"`
 	Behind      int64      `json:"behind"`
@@ -97,7 +97,7 @@ type ReaderStatus struct {
 	Dropped     int64      `json:"dropped,omitempty"`
 }
 
-// Status returns how the gateways stand.
+// Status returns the state of the gateways.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return get[Status](ctx, c, nil, "v1", "status")
 }
@@ -124,7 +124,7 @@ type CallRow struct {
 	Answers []CallAnswer `json:"answers"`
 }
 
-// CallAnswer is how many calls came to the same.
+// CallAnswer counts the calls with the same result.
 type CallAnswer struct {
 	Status  int    `json:"status"`
 	Verdict string `json:"verdict"`
@@ -145,7 +145,7 @@ type AnswerQuery struct {
 	Batch string // empty: all
 }
 
-// Answers is what a gateway last answered to jobs that are not done.
+// Answers has the last answers of a gateway to jobs that are not done.
 type Answers struct {
 	Gateway  string   `json:"gateway"`
 	Answers  []Answer `json:"answers"`
@@ -164,7 +164,7 @@ type Answer struct {
 	Last    time.Time `json:"last"`
 }
 
-// Answers counts what a gateway last answered to jobs that are parked or wait out a back-off.
+// Answers counts the last answers of a gateway to jobs that are parked or wait for the end of a back-off.
 func (c *Client) Answers(ctx context.Context, gateway string, q AnswerQuery) (Answers, error) {
 	query := url.Values{}
 	put(query, "since", q.Since)
@@ -172,7 +172,7 @@ func (c *Client) Answers(ctx context.Context, gateway string, q AnswerQuery) (An
 	return get[Answers](ctx, c, query, "v1", "gateways", gateway, "answers")
 }
 
-// Processes is the dispatchers on a Redis.
+// Processes lists the dispatchers of a Redis.
 type Processes struct {
 	Processes []Process `json:"processes"`
 }
@@ -196,7 +196,7 @@ func (c *Client) Processes(ctx context.Context) (Processes, error) {
 	return get[Processes](ctx, c, nil, "v1", "processes")
 }
 
-// Examined is what will go wrong, as the dispatcher that answers sees it.
+// Examined is what the dispatcher that answers expects to go wrong.
 type Examined struct {
 	At time.Time `json:"at"`
 	OK bool      `json:"ok"`
@@ -207,7 +207,7 @@ type Examined struct {
 	Checks    []Check `json:"checks"`
 }
 
-// Check is one thing that was looked at.
+// Check is one examined thing.
 type Check struct {
 	Check   string `json:"check"`
 	Gateway string `json:"gateway,omitempty"`
@@ -216,7 +216,7 @@ type Check struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// Doctor returns what the dispatcher has found, a minute old at most.
+// Doctor returns what the dispatcher has found. The result is at most a minute old.
 func (c *Client) Doctor(ctx context.Context) (Examined, error) {
 	return get[Examined](ctx, c, nil, "v1", "doctor")
 }

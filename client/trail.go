@@ -6,18 +6,18 @@ import "context"
 type TrailQuery struct {
 	// Gateways are those whose trails are verified; none: all.
 	Gateways []string `json:"gateways,omitempty"`
-	// Links and Hash are a head of one gateway that somebody has written down; zero: none.
+	// Links and Hash are a recorded head of one gateway's trail; zero: none.
 	Links int64  `json:"links,omitempty"`
 	Hash  string `json:"hash,omitempty"`
 }
 
-// Trails is what came of verifying trails.
+// Trails is the result of verifying trails.
 type Trails struct {
 	OK       bool    `json:"ok"` // nothing was changed in any of them
 	Gateways []Trail `json:"gateways"`
 }
 
-// Trail is what came of verifying the trail of one gateway.
+// Trail is the result of verifying the trail of one gateway.
 type Trail struct {
 	Gateway   string    `json:"gateway"`
 	OK        bool      `json:"ok"`
@@ -29,11 +29,11 @@ type Trail struct {
 	Findings  []string  `json:"findings"` // the first of the faults, for a person
 }
 
-// TrailHead is how the chain of a trail ends.
+// TrailHead is the end of the chain of a trail.
 type TrailHead struct {
 	Links   int64  `json:"links"`
 	Entries int64  `json:"entries"` // of the trail that have a link
-	Hash    string `json:"hash"`    // of the last link; empty where there is none
+	Hash    string `json:"hash"`    // of the last link; empty if there is none
 }
 
 // VerifyTrail verifies the trails of gateways by their chains of hashes.
