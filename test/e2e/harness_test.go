@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// world is one story's servers and files.
+// world holds the servers and files of one story.
 type world struct {
 	t        *testing.T
 	dir      string
@@ -82,7 +82,7 @@ gateways:
 	return w
 }
 
-// serve has the provider answer on one more listener.
+// serve makes the provider answer on one more listener.
 func (w *world) serve(ln net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -150,7 +150,7 @@ func (w *world) env(secrets bool) []string {
 	return env
 }
 
-// canary is the secret of every story; nothing that a program prints may hold it.
+// canary is the secret of every story. No program may print it.
 const canary = "sk_live_canary_4242"
 
 // run is a dispatcher at work.
@@ -244,7 +244,7 @@ func decode[T any](t *testing.T, text string) T {
 	return v
 }
 
-// standing is what status says of the one gateway.
+// standing is what status says about the one gateway.
 type standing struct {
 	Gateway                                     string
 	Queued, InFlight, Scheduled, Retrying, Done int
@@ -271,13 +271,19 @@ func (w *world) status() standing {
 	return s
 }
 
-// shown waits until a program says so. Each look starts one, so there is a pause between them: many stories share the machine.
+// shown waits until cond holds, where cond starts a program. The pause between two looks leaves the machine to the other stories.
 func (w *world) shown(t *testing.T, within time.Duration, what string, cond func() bool) {
 	t.Helper()
-	testkit.EventuallyEvery(t, 100*time.Millisecond, within, what, cond)
+	testkit.EventuallyEvery(t, 250*time.Millisecond, within, what, cond)
 }
 
-// settled waits until nothing waits, retries or is under way any more.
+// observed waits until cond holds, where cond goes through all calls of the provider.
+func (w *world) observed(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	testkit.EventuallyEvery(t, 50*time.Millisecond, time.Minute, what, cond)
+}
+
+// settled waits until no job waits, retries or is under way.
 func (w *world) settled(within time.Duration) standing {
 	w.t.Helper()
 	var s standing
@@ -288,7 +294,7 @@ func (w *world) settled(within time.Duration) standing {
 	return s
 }
 
-// emptied waits until all gateways together have done so many jobs and have none left.
+// emptied waits until all gateways together have done so many jobs.
 func (w *world) emptied(t *testing.T, within time.Duration, done int) {
 	t.Helper()
 	w.shown(t, within, fmt.Sprintf("%d jobs to be done", done), func() bool {
@@ -317,7 +323,7 @@ func (w *world) strict() provider.Stats {
 	return s
 }
 
-// around shows the calls near the first that was refused for the rate: µs from it, gap to the one before, key.
+// around shows the calls near the first one that was refused for the rate: µs from it, gap to the previous call, key.
 func around(calls []provider.CallLine) string {
 	var b strings.Builder
 	at := slices.IndexFunc(calls, func(c provider.CallLine) bool { return c.Status == 429 })

@@ -12,14 +12,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// bad is what some jobs are answered for ever.
+// bad says which jobs always fail, and how.
 type bad struct {
 	what          string
 	fates         []provider.Fate
 	save, noMarks bool
 }
 
-// The id that one bad job has stands at a place that is called just before the trouble.
+// one returns the fate of one bad job, by its place in the file.
 func one(place int, status int, hint time.Duration) provider.Fate {
 	return provider.Fate{ID: fmt.Sprintf("inv-%05d", place), Status: status, RetryAfter: hint}
 }
@@ -44,14 +44,14 @@ var bads = []bad{
 	{what: "5 % 403", fates: of(0.05, 403)},
 }
 
-// stubborn is one of each of those that name the gateway or a wait, and mean themselves.
+// stubborn are three bad jobs whose answers speak of the whole gateway or of a wait, and are about these jobs alone.
 var stubborn = bad{what: "3 jobs: 403, 429, 503 + Retry-After", fates: []provider.Fate{one(100, 403, 0), one(120, 429, 0), one(140, 503, time.Second)}}
 
-// disturbance is what befalls the whole gateway for a while. Nil functions: there is none but the bad jobs' own.
+// disturbance is a trouble of the whole gateway for a while. Without functions there is only the bad jobs' own trouble.
 type disturbance struct {
 	what       string
 	lasts      time.Duration
-	tail       time.Duration // what it said last may hold them for so much longer
+	tail       time.Duration // how much longer its last answer may hold the gateway
 	begin, end func(l *liveness)
 	refuses    bool
 }
@@ -91,10 +91,9 @@ func refused(d time.Duration) disturbance {
 		begin: func(l *liveness) { l.line.Refuse() }, end: func(l *liveness) { l.line.Admit() }}
 }
 
-// TestGoodJobsNeverWaitForBadOnes has a gateway of 100/s, with some jobs that always fail, go through trouble. Within circuit.max and a second
-// after its end the gateway is called at its limit again, half of the calls at least are those of jobs that were not called yet, and in the end
-// all good jobs are done, once, and all bad ones are parked. With -soak it takes every kind of bad jobs through every kind of trouble, by one
-// dispatcher and by three.
+// TestGoodJobsNeverWaitForBadOnes takes a gateway of 100/s through trouble; some of its jobs always fail. Within circuit.max and a second after the end of the
+// trouble, the gateway is called at its limit again, and at least half of the calls are first calls of their jobs. In the end all good jobs are done, once each, and
+// all bad ones are parked. With -soak every kind of bad jobs goes through every kind of trouble, with one dispatcher and with three.
 func TestGoodJobsNeverWaitForBadOnes(t *testing.T) {
 	t.Parallel()
 	for _, l := range everydayLiveness() {
@@ -107,12 +106,12 @@ func TestGoodJobsNeverWaitForBadOnes(t *testing.T) {
 
 const quick = "    retry: {attempts: 3, first: 1s, max: 2s}\n"
 
-// everydayLiveness is the part of the table that every run has, or the whole of it.
+// everydayLiveness returns the part of the table that every run tries; with -soak all of it.
 func everydayLiveness() []liveness {
 	none := disturbance{what: "no other trouble"}
 	if *soak == 0 {
 		const settings = "    leak: {limits: [100/s], jitter: 50ms}\n" + unhindered + quick
-		short := liveness{jobs: 1600, begin: 300, settings: settings}
+		short := liveness{jobs: 1600, begin: 100, settings: settings} // early: jobs are called on while the command that pauses starts
 		return []liveness{
 			short.of(bads[1], paused(4*time.Second), 3),
 			short.of(bads[6], limited(3*time.Second), 1),
@@ -197,7 +196,7 @@ func (l liveness) story(t *testing.T) {
 	l.reckon(at.Sub(begun))
 }
 
-// lastFirst waits until every bad job was called, and returns when the first hold that it can have caused is over.
+// lastFirst waits until every bad job was called, and returns the end of the first hold that one can have caused.
 func (l *liveness) lastFirst() time.Time {
 	l.t.Helper()
 	met := 0
@@ -214,13 +213,10 @@ func (l *liveness) lastFirst() time.Time {
 	return time.Now().Add(time.Second)
 }
 
-// finish waits until every job is done or parked, for a time that is ample where nobody waits for bad jobs.
+// finish waits until every job is done or parked. The time for that is ample as long as nobody waits for bad jobs.
 func (l *liveness) finish() time.Time {
 	l.t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	if *soak > 0 {
-		deadline = deadline.Add(2 * time.Minute)
-	}
+	deadline := time.Now().Add(3 * time.Minute)
 	testkit.Within(time.Until(deadline), 200*time.Millisecond, func() bool { return l.provider.Stats().FirstCalls == l.jobs })
 	var s standing
 	if !testkit.Within(time.Until(deadline), 500*time.Millisecond, func() bool {
@@ -232,7 +228,7 @@ func (l *liveness) finish() time.Time {
 	return time.Now()
 }
 
-// judge holds the calls after the trouble against the promise.
+// judge compares the calls after the trouble with the promise.
 func (l *liveness) judge(until time.Time) {
 	l.t.Helper()
 	w := watch{l.provider.Calls(), l.over, until, l.jobs, l.jitter}
@@ -280,7 +276,7 @@ func (l *liveness) reckon(took time.Duration) {
 		l.name(), s.Done, s.Parked, took.Round(100*time.Millisecond), seen.Calls, seen.Replayed, opened)
 }
 
-// failed are the jobs that can't be done: those whose fate it is, and those that have a saved 500.
+// failed returns the jobs that can't be done: those whose fate it is, and those with a saved 500.
 func (l *liveness) failed() map[string]bool {
 	failed, saves := map[string]bool{}, l.provider.Config().Save500
 	for _, id := range l.ids {
@@ -295,7 +291,7 @@ func (l *liveness) failed() map[string]bool {
 	return failed
 }
 
-// reasons are those for which bad jobs may be parked. What the gateway only repeats is not an answer; where repeats aren't marked nobody can tell.
+// reasons returns those for which bad jobs may be parked. A repeated answer is no new answer. If repeats aren't marked, nobody can tell.
 func (l *liveness) reasons() []string {
 	switch {
 	case !l.provider.Config().Save500:
@@ -335,8 +331,7 @@ func (w *world) refusable() *testkit.Line {
 	return line
 }
 
-// TestReplayedJobsThatFailAgainLeaveHalfOfTheCalls replays jobs that always fail, while others wait that were not called yet, and newcomers
-// come in behind these.
+// TestReplayedJobsThatFailAgainLeaveHalfOfTheCalls replays jobs that always fail. Meanwhile other jobs wait for their first call, and more jobs come in behind them.
 func TestReplayedJobsThatFailAgainLeaveHalfOfTheCalls(t *testing.T) {
 	t.Parallel()
 	old, waiting, newcomers := 100, 1600, 100
@@ -368,7 +363,7 @@ func TestReplayedJobsThatFailAgainLeaveHalfOfTheCalls(t *testing.T) {
 	l.reckon(at.Sub(begun))
 }
 
-// exhaust has so many jobs use up their attempts.
+// exhaust runs n jobs until their attempts are used up.
 func (l *liveness) exhaust(n int) {
 	l.t.Helper()
 	r := l.dispatcher()

@@ -17,13 +17,13 @@ import (
 	"spillway/internal/testkit"
 )
 
-// rolls is how often both dispatchers are replaced by those of the other version.
+// rolls is how often dispatchers of the other version replace both dispatchers.
 var rolls = flag.Int("rolls", 2, "how often the version before and this one replace one another")
 
-// before is the commit of the version before this one, whose programs run beside this tree's. docs/upgrading.md says which that is.
+// before is the commit of the previous version. Its programs run beside those of this tree. docs/upgrading.md names it.
 const before = "c6d6b50b416e7cf9c7afaac65df2efdd02600f64"
 
-// older builds the programs of the version before, and returns their directory.
+// older builds the programs of the previous version, and returns their directory.
 var older = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(bin, "before")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -40,7 +40,7 @@ var older = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "bin"), nil
 })
 
-// needsHistory skips a test that needs the version before where the clone does not have it.
+// needsHistory skips a test that needs the previous version if the clone does not have it.
 func needsHistory(t *testing.T) string {
 	t.Helper()
 	if err := exec.Command("git", "-C", "../..", "cat-file", "-e", before+"^{commit}").Run(); err != nil {
@@ -53,7 +53,7 @@ func needsHistory(t *testing.T) string {
 	return dir
 }
 
-// ends are what becomes of jobs, by the first words of their ids, and how many of a wave of jobs have it.
+// ends says what becomes of jobs, by the first word of their ids, and how many of a wave have that word.
 var ends = []struct {
 	word, end string
 	jobs      int
@@ -95,7 +95,7 @@ type rolling struct {
 	late time.Time // when the jobs of the latest wave that are not to be called in time expire
 }
 
-// by has the programs of a version do something.
+// by does something with the programs of a version.
 func (r *rolling) by(dir string, act func()) {
 	own := r.bin
 	r.bin = dir
@@ -115,7 +115,7 @@ func (r *rolling) look() standing {
 	return s
 }
 
-// roll replaces both dispatchers, one after the other. The second of every third time is killed.
+// roll replaces both dispatchers, one after the other. In every third roll the second one is killed.
 func (r *rolling) roll(n int, dir string) {
 	r.t.Helper()
 	for i := range r.two {
@@ -123,7 +123,7 @@ func (r *rolling) roll(n int, dir string) {
 		r.by(dir, func() { r.two[i] = r.dispatcher() })
 		testkit.Eventually(r.t, time.Minute, "the other version to serve", func() bool { return strings.Contains(r.two[i].text(), "msg=serving") })
 		calls := r.provider.Stats().Calls
-		testkit.Eventually(r.t, time.Minute, "calls by both versions", func() bool { return r.provider.Stats().Calls > calls+10 || r.look().Queued == 0 })
+		r.shown(r.t, time.Minute, "calls by both versions", func() bool { s := r.look(); return r.provider.Stats().Calls > calls+10 || s.Queued == 0 })
 		switch {
 		case old == nil:
 		case n%3 == 2 && i == 1:
@@ -134,8 +134,8 @@ func (r *rolling) roll(n int, dir string) {
 	}
 }
 
-// Two dispatchers of the version before and two of this one replace one another, again and again, while jobs of every state come in by both versions. None is lost, none is charged twice, no window has
-// more calls than the limit, and both versions find the books in order.
+// Two dispatchers of the previous version and two of this one replace one another, again and again, while both versions take jobs in that come to every end. No job is lost, none is charged
+// twice, no window has more calls than the limit, and both versions find the books in order.
 func TestTheVersionBeforeAndThisOneReplaceOneAnother(t *testing.T) {
 	t.Parallel()
 	old := needsHistory(t)
@@ -168,7 +168,7 @@ func TestTheVersionBeforeAndThisOneReplaceOneAnother(t *testing.T) {
 		r.roll(n, versions[(n-1)%2])
 	}
 	r.shown(t, time.Minute, "the paused batch to be put aside", func() bool { return r.look().Parked["paused"] > 0 })
-	r.until(r.late)
+	r.shown(t, time.Until(r.late), "the jobs that are not to be called in time to expire", func() bool { r.look(); return time.Now().After(r.late) })
 	r.ok("dispatcher", "batch", "resume", "held", "--why", "a test", "--yes")
 	s := r.settled(2 * time.Minute)
 	for _, one := range r.two {
@@ -183,7 +183,7 @@ func TestTheVersionBeforeAndThisOneReplaceOneAnother(t *testing.T) {
 		seen.Charged, seen.Replayed, seen.MaxInWindow, seen.Limits, strings.Join(slices.Sorted(maps.Keys(r.seen)), ", "))
 }
 
-// sum is how many jobs were enqueued that come to such an end; of all with "".
+// sum returns how many of the jobs come to an end of this kind; with "" how many there are.
 func (r *rolling) sum(end string) (n int) {
 	for _, e := range ends {
 		if end == "" || e.end == end {
@@ -193,7 +193,7 @@ func (r *rolling) sum(end string) (n int) {
 	return n * (*rolls + 1)
 }
 
-// reckon holds what became of all jobs against what was to.
+// reckon compares the ends of all jobs with the expected ones.
 func (r *rolling) reckon(s standing) {
 	r.t.Helper()
 	if s.Done != r.sum("done") {

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/verify"
 )
 
-// seen is a gateway of one kind: the provider's double, what is judged of it, and what it is asked for.
+// seen is a gateway of one kind: its provider, its configuration, its jobs, and the limits that are verified.
 type seen struct {
 	kind     string
 	double   provider.Config
@@ -30,7 +30,7 @@ type seen struct {
 	p        *provider.Provider
 }
 
-// Calls may come half a second late: a busy machine is no violation.
+// The jitter allowance is half a second, so that a busy machine is no violation.
 const (
 	paced  = "    leak: {limits: [40/s, 70/2s], jitter: 500ms}\n"
 	steady = "    leak: {limits: [100/s], jitter: 450ms}\n"
@@ -41,7 +41,7 @@ var (
 	oneLimit   = []string{"100/s"}
 )
 
-// kinds are runs of kinds that differ, one gateway each.
+// kinds returns gateways of different kinds, for one run each.
 func kinds() []*seen {
 	by := func(text string) []provider.Limit {
 		l, err := provider.ParseLimitBy(text)
@@ -60,10 +60,10 @@ func kinds() []*seen {
 		{kind: "routes", double: provider.Config{Limits: by("path=1000/s")}, settings: steady + "    routes: {refund: {request: {url: \"{url}/refunds\"}, limits: [20/s]}}\n", jobs: 40,
 			line: func(i int) string { return []string{"", `,"route":"refund"`}[i%2] }, limits: []string{"100/s", "path:/refunds=20/s"}},
 		{kind: "keyless", double: provider.Config{NoKeys: true, Fates: []provider.Fate{{ID: "keyless-01*", Charge: true}}}, path: "/{id}",
-			settings: "      idempotency_header: \"\"\n      timeout: 1s\n" + steady, jobs: 40, limits: oneLimit},
+			settings: "      idempotency_header: \"\"\n      timeout: 3s\n" + steady, jobs: 40, limits: oneLimit},
 		{kind: "asked", double: provider.Config{NoKeys: true, Fates: []provider.Fate{{ID: "asked-02*", Charge: true}}}, path: "/{id}",
-			settings: "      idempotency_header: \"\"\n      timeout: 1s\n" + steady +
-				"    lookup: {url: \"/lookups/{id}\", schedule: [200ms, 400ms, 1s, 2s, 5s, 10s], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done, reference: id}, {status: 404, then: not_done, after: 1s}]}\n",
+			settings: "      idempotency_header: \"\"\n      timeout: 3s\n" + steady +
+				"    lookup: {url: \"/lookups/{id}\", schedule: [200ms, 400ms, 1s, 2s, 5s, 10s], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done, reference: id}, {status: 404, then: not_done, after: 4s}]}\n",
 			jobs: 40, limits: oneLimit},
 		{kind: "noroom", settings: steady + "    admission: {limits: [50/s], burst: 10}\n", jobs: 60, limits: oneLimit},
 		{kind: "cancelled", settings: "    leak: {limits: [10/s], jitter: 500ms}\n", jobs: 40, limits: []string{"10/s"}},
@@ -72,7 +72,7 @@ func kinds() []*seen {
 
 func (s *seen) id(i int) string { return fmt.Sprintf("%s-%03d", s.kind, i) }
 
-// file is the billing file.
+// file returns the billing file.
 func (s *seen) file() string {
 	var b strings.Builder
 	for i := range s.jobs {
@@ -116,7 +116,7 @@ func (s *seen) serve(t *testing.T, ln net.Listener) {
 	t.Cleanup(func() { cancel(); <-served })
 }
 
-// quiet waits until nothing waits, retries or is under way at any gateway.
+// quiet waits until no job of any gateway waits, retries or is under way.
 func (w *world) quiet(t *testing.T) {
 	t.Helper()
 	w.shown(t, 2*time.Minute, "all gateways to be through", func() bool {
@@ -135,7 +135,7 @@ func (w *world) quiet(t *testing.T) {
 	})
 }
 
-// history is what an auditor gets of one gateway.
+// history is what an auditor gets about one gateway.
 type history struct {
 	kind   string
 	calls  []provider.CallLine
@@ -146,7 +146,7 @@ type history struct {
 	slack  time.Duration
 }
 
-// histories takes what there is of each gateway, the books in the order of the file.
+// histories collects the history of each gateway. The books are in the order of the file.
 func (w *world) histories(t *testing.T, all []*seen) map[string]*history {
 	t.Helper()
 	of, trail := map[string]*history{}, documents(t, w.ok("dispatcher", "trail", "export"))
@@ -188,7 +188,7 @@ func ndjson[T any](t *testing.T, all []T) string {
 	return b.String()
 }
 
-// copied is a history that can be changed.
+// copied returns a history that can be changed.
 func (h *history) copied() *history {
 	c := *h
 	c.calls, c.limits = slices.Clone(h.calls), slices.Clone(h.limits)
@@ -204,7 +204,7 @@ func clones(all []map[string]any) []map[string]any {
 	return out
 }
 
-// verified is the verdict on a history.
+// verified returns the verdict on a history.
 func (h *history) verified(t *testing.T) *verify.Result {
 	t.Helper()
 	input := func(name, text string) verify.Input { return verify.Input{Name: name, Reader: strings.NewReader(text)} }
@@ -225,7 +225,7 @@ func (h *history) verified(t *testing.T) *verify.Result {
 	return r
 }
 
-// clean wants nothing found.
+// clean checks that nothing is found.
 func (h *history) clean(t *testing.T) {
 	t.Helper()
 	if r := h.verified(t); !r.OK {
@@ -236,7 +236,7 @@ func (h *history) clean(t *testing.T) {
 	}
 }
 
-// TestVerifyJudgesWhatWasRun: in runs of ten kinds, each at a gateway of its own, nothing is found; in the files of these runs, each violation that is planted is found,
+// TestVerifyJudgesWhatWasRun runs ten kinds of gateways. Verify finds nothing in their files. Then it finds each violation that is planted into these files,
 // and nothing else.
 func TestVerifyJudgesWhatWasRun(t *testing.T) {
 	t.Parallel()
@@ -271,7 +271,7 @@ func TestVerifyJudgesWhatWasRun(t *testing.T) {
 	t.Logf("%d violations planted, one at a time, into the files of runs of %d kinds with %d calls", len(planted())-1, len(all), calls) // one row is the control
 }
 
-// asFiles has the program judge all gateways at once.
+// asFiles makes the program judge all gateways at once.
 func (w *world) asFiles(t *testing.T, all map[string]*history) {
 	t.Helper()
 	args := []string{"verify", "--books", w.file("books", w.ok("dispatcher", "export", "--format", "csv")), "--trail", w.file("trail", w.ok("dispatcher", "trail", "export"))}
@@ -292,7 +292,7 @@ func (w *world) asFiles(t *testing.T, all map[string]*history) {
 	}
 }
 
-// TestVerifyFindsNothingWhereDispatchersAreKilled: one of two is killed twice, with calls under way.
+// TestVerifyFindsNothingWhereDispatchersAreKilled kills one of two dispatchers twice, with calls under way.
 func TestVerifyFindsNothingWhereDispatchersAreKilled(t *testing.T) {
 	t.Parallel()
 	s := &seen{kind: "killed", double: provider.Config{Service: 100 * time.Millisecond}, settings: "      timeout: 1s\n" + steady, jobs: 300, limits: oneLimit}
