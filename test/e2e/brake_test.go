@@ -10,7 +10,7 @@ import (
 	"spillway/internal/provider"
 )
 
-// batchText is what "batch" shows.
+// batchText returns what "dispatcher batch" shows.
 func (w *world) batchText(name string) string {
 	w.t.Helper()
 	r := w.do("dispatcher", "batch", name)
@@ -29,11 +29,12 @@ func (w *world) has(where, text string, wants ...string) {
 	}
 }
 
-// A file that the gateway refuses as a whole stops itself, over two processes, and another batch goes on.
+// A batch stops itself if the gateway refuses all of its jobs, also with two processes. Another batch continues.
 func TestAWrongFileStopsItself(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	w := newWorld(t, provider.Config{Fates: []provider.Fate{{ID: "inv-*", Status: 400}}}, "    leak: {limits: [100/s]}\n    admission: {burst: 5000}\n")
+	w := newWorld(t, provider.Config{Fates: []provider.Fate{{ID: "inv-*", Status: 400}}},
+		"    leak: {limits: [100/s], max_in_flight: 30}\n    admission: {burst: 5000}\n") // of a provider that gets no processor, no more calls wait for their answers
 	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("wrong.ndjson", n), "--batch", "wrong")
 	var good strings.Builder
 	for i := range 20 {
@@ -62,7 +63,7 @@ func TestAWrongFileStopsItself(t *testing.T) {
 	w.strict()
 }
 
-// One of ten declined is an ordinary file.
+// A batch with one decline in ten calls is ordinary: it is not stopped.
 func TestAFileWithDeclinesGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{DeclineEvery: 10}, fast)
@@ -73,7 +74,7 @@ func TestAFileWithDeclinesGoesOn(t *testing.T) {
 	}
 }
 
-// The first jobs go ahead as soon as a dispatcher runs, and the rest in its order when they are done.
+// The first jobs are called as soon as a dispatcher runs. The rest is called in its order when they are done.
 func TestTheRestOfAFileWaitsForItsFirstJobs(t *testing.T) {
 	t.Parallel()
 	const n, first = 400, 20
@@ -110,7 +111,7 @@ func TestTheRestOfAFileWaitsForItsFirstJobs(t *testing.T) {
 	w.strict()
 }
 
-// One no among the first jobs, and the rest stays until a person lets it go.
+// If one of the first jobs is refused, the rest waits until a person resumes the batch.
 func TestANoAmongTheFirstJobsStopsTheRest(t *testing.T) {
 	t.Parallel()
 	const n = 200

@@ -17,8 +17,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// TestAFirstJobDoesNotWaitForAPoll offers jobs one by one to an idle gateway and measures from the write of enqueue to the
-// arrival at the provider.
+// TestAFirstJobDoesNotWaitForAPoll offers jobs one by one to an idle gateway. It measures the time from the write of enqueue to the arrival at
+// the provider.
 func TestAFirstJobDoesNotWaitForAPoll(t *testing.T) {
 	w := newWorld(t, provider.Config{Limits: perSecond100}, "    leak: {limits: [100/s]}\n")
 	r := w.dispatcher("--log-level", "info")
@@ -27,13 +27,16 @@ func TestAFirstJobDoesNotWaitForAPoll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := dispatch.Open(context.Background(), cfg, time.Second)
+	db, err := dispatch.Open(context.Background(), cfg, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
 	door := dispatch.Door(db.Client, cfg, 0)
-	const jobs = 100
+	jobs := 60
+	if *soak > 0 {
+		jobs = 100
+	}
 	waits := make([]time.Duration, 0, jobs)
 	for i := range jobs {
 		written := time.Now()
@@ -50,9 +53,11 @@ func TestAFirstJobDoesNotWaitForAPoll(t *testing.T) {
 	}
 	slices.Sort(waits)
 	t.Logf("from enqueue's write to the call: p50 %v, p99 %v, most %v", waits[jobs/2], waits[jobs*99/100], waits[jobs-1])
-	// A gateway that nobody wakes is looked at every 0.8 s: one job in five would wait 160 ms or less. A busy machine is late now and then.
-	if waits[jobs/5] > 100*time.Millisecond || *soak > 0 && waits[jobs/2] > 200*time.Millisecond {
-		t.Errorf("a first job waits %v, one in five no more than %v: nobody wakes the gateway", waits[jobs/2], waits[jobs/5])
+	// A gateway that nobody wakes is polled every 0.8 s: then one job in five waits 160 ms or less, and one in two 400 ms or less. A busy machine adds the same
+	// to all waits, or much to some of them: it is enough that one of the two is clearly shorter.
+	woken := waits[jobs/5] <= 100*time.Millisecond || waits[jobs/2] <= 240*time.Millisecond
+	if !woken || *soak > 0 && waits[jobs/2] > 200*time.Millisecond {
+		t.Errorf("a first job waits %v (median), and one in five waits up to %v: nobody wakes the gateway", waits[jobs/2], waits[jobs/5])
 	}
 }
 
@@ -71,8 +76,11 @@ func cpu(t *testing.T, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// TestIdleGatewaysCostNextToNothing lets one process serve 200 gateways that have nothing to do.
+// TestIdleGatewaysCostNextToNothing has one process serve 200 gateways that have nothing to do. The processor time that it uses depends little on what else runs.
 func TestIdleGatewaysCostNextToNothing(t *testing.T) {
+	if *soak == 0 {
+		t.Parallel()
+	}
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n")
 	var b strings.Builder
 	fmt.Fprintf(&b, "redis: %s\ngateways:\n", w.redis.URL())
@@ -87,8 +95,12 @@ func TestIdleGatewaysCostNextToNothing(t *testing.T) {
 	before, began := cpu(t, r.cmd.Process.Pid), time.Now()
 	w.until(began.Add(length))
 	share := float64(cpu(t, r.cmd.Process.Pid)-before) / float64(time.Since(began))
+	most := 0.3 // with the rest of a busy machine's start, and with the race detector
+	if *soak > 0 {
+		most = 0.02
+	}
 	t.Logf("200 idle gateways take %.1f %% of a core", 100*share)
-	if *soak > 0 && share > 0.02 {
-		t.Errorf("200 idle gateways take %.1f %% of a core, want under 2 %%", 100*share)
+	if share > most {
+		t.Errorf("200 idle gateways take %.1f %% of a core, want at most %.0f %%", 100*share, 100*most)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// secrets are what this story's configuration holds, each by the name of what it is.
+// secrets are those of this story, by what they are.
 var secrets = map[string]string{
 	"the password of Redis": "redis-CANARY-1",
 	"the token":             "token-CANARY-2",
@@ -36,7 +36,7 @@ var secrets = map[string]string{
 	"a key in the clear":    strings.Repeat("c", 32),
 }
 
-// shown collects all that was emitted, by where it was.
+// shown collects all output, by place.
 type shown struct {
 	t   *testing.T
 	mu  sync.Mutex
@@ -49,9 +49,11 @@ func (s *shown) add(where, text string) {
 	s.all[where] += text + "\n"
 }
 
-// holds searches what was emitted for the secrets, also in other clothes. Payloads may be where they were asked for.
+// search looks for the secrets in all output, also encoded. Payloads may be where somebody asked for them.
 func (s *shown) search(deliberate func(where string) bool) {
 	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	asked := 0
 	for where, text := range s.all {
 		for what, secret := range secrets {
@@ -71,7 +73,7 @@ func (s *shown) search(deliberate func(where string) bool) {
 	}
 }
 
-// mirror is a gateway that fails in every way it can: by the job's id.
+// mirror is a gateway that fails in several ways. The job's id says which.
 func mirror(w http.ResponseWriter, r *http.Request) {
 	id, _, _ := strings.Cut(r.Header.Get("Idempotency-Key")+r.Header.Get("X-Job"), "-")
 	switch id {
@@ -117,7 +119,7 @@ gateways:
     replay: manual
 `
 
-// Nothing that a program says, to whomever, holds a secret, nor a payload unless that was asked for.
+// No output of a program holds a secret, or a payload that nobody asked for.
 func TestNoSecretAndNoPayloadIsShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [1/s]}\n")
@@ -161,7 +163,7 @@ func TestNoSecretAndNoPayloadIsShown(t *testing.T) {
 	t.Logf("looked at %d outputs, and at %d places in Redis", len(s.all), hidden(t, inside, w.redis.Dir(), "CANARY"))
 }
 
-// say runs a program and notes all that it says.
+// say runs a program and collects its output.
 func (w *world) say(s *shown, program string, args ...string) result {
 	w.t.Helper()
 	r := w.do(program, args...)
@@ -173,7 +175,7 @@ func card(more string) string {
 	return `{"amount":5,"currency":"EUR","card":"` + secrets["a payload's field"] + `"` + more + `}`
 }
 
-// feed enqueues good lines for every fate, and bad ones.
+// feed enqueues good lines for every way to fail, and bad lines.
 func (w *world) feed(s *shown) {
 	w.t.Helper()
 	var good strings.Builder
@@ -213,7 +215,7 @@ func (w *world) feed(s *shown) {
 	w.say(s, "enqueue", "-g", "stripe", "-f", table, "--id-field", "invoice")
 }
 
-// talkative starts two dispatchers that say all they can, and returns the address of one.
+// talkative starts two dispatchers that log everything, and returns the address of one.
 func (w *world) talkative(s *shown) string {
 	w.t.Helper()
 	at := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(w.t))
@@ -229,7 +231,7 @@ func (w *world) talkative(s *shown) string {
 	return at
 }
 
-// waiting is how many jobs are neither done nor parked nor for later, but for those of the gateway that is not there.
+// waiting counts the jobs that are queued, retrying or in flight, without those of the gateway that does not exist.
 func (w *world) waiting(s *shown) (n int) {
 	w.t.Helper()
 	for _, g := range decode[struct {
@@ -246,7 +248,7 @@ func (w *world) waiting(s *shown) (n int) {
 	return n
 }
 
-// commands asks for everything that can be asked.
+// commands runs every command that shows something.
 func (w *world) commands(s *shown) {
 	w.t.Helper()
 	password := secrets["the password of Redis"]

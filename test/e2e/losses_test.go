@@ -13,16 +13,20 @@ import (
 	"spillway/internal/testkit"
 )
 
-// prompt is within what time after a trouble the limit must be used again.
+// prompt is the time after a trouble within which the limit must be used again.
 const prompt = 5 * time.Second
 
-// again waits until the gateway is called at 95 % of so many calls a second, and wants that soon after a trouble's end. A machine that has other
-// things to do is only held to the limit being used again at all.
+// again waits until the gateway is called at its limit again, so many calls a second. With -soak that means 95 % of it, soon after the end of the trouble. A machine that has
+// other things to do misses slots, and is held to half of the limit.
 func (w *world) again(t *testing.T, since time.Time, perSecond int) {
 	t.Helper()
+	share := 50
+	if *soak > 0 {
+		share = 95
+	}
 	var from time.Duration
-	testkit.Eventually(t, time.Minute, "calls at the limit again", func() bool {
-		calls, behind := w.provider.Calls(), perSecond*95/100
+	w.observed(t, "calls at the limit again", func() bool {
+		calls, behind := w.provider.Calls(), perSecond*share/100
 		for i, c := range calls {
 			if at := time.UnixMicro(c.At); !at.Before(since) && i+behind < len(calls) && calls[i+behind].At-c.At <= 1_010_000 {
 				from = at.Sub(since)
@@ -32,10 +36,10 @@ func (w *world) again(t *testing.T, since time.Time, perSecond int) {
 		return false
 	})
 	if *soak > 0 && from > prompt {
-		t.Errorf("calls at 95 %% of the limit %s after the trouble's end, promised are %s", from, prompt)
+		t.Errorf("calls at %d %% of the limit %s after the end of the trouble, promised are %s", share, from, prompt)
 	}
 	s := w.strict()
-	t.Logf("calls at 95 %% of the limit from %s after the trouble's end; fullest windows %v of %v", from.Round(10*time.Millisecond), s.MaxInWindow, s.Limits)
+	t.Logf("calls at %d %% of the limit from %s after the end of the trouble; fullest windows %v of %v", share, from.Round(10*time.Millisecond), s.MaxInWindow, s.Limits)
 }
 
 // offer enqueues n jobs of that name.
@@ -61,7 +65,7 @@ func (w *world) tookOver(n int) {
 	})
 }
 
-// Limits set live are lost with Redis's data, in the pacer's sight: the gateway is called again, at the file's limits.
+// Limits that were set live are lost with Redis's data while dispatchers run. The gateway is called again, at the limits of the file.
 func TestLimitsSetLiveAndLostStopNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 50, Window: time.Second}}}, "    leak: {limits: [50/s], jitter: 10ms}\n"+roomy)
@@ -84,7 +88,7 @@ func TestLimitsSetLiveAndLostStopNobody(t *testing.T) {
 	}
 }
 
-// Redis with an append-only file is shut down in order for a while: what its absence could have used is charged to no limit.
+// A Redis with an append-only file is shut down properly for a while. No limit is charged for calls that could have been made meanwhile.
 func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]bool{"dispatchers live on": true, "dispatchers are stopped too": false} {
@@ -118,7 +122,7 @@ func TestTheTimeThatRedisIsAwayIsNotCharged(t *testing.T) {
 	}
 }
 
-// A long limit is out of force for a while: what was called before and meanwhile counts when it comes back, and no more than that.
+// A long limit is out of force for a while. When it comes back, it counts what was called before and meanwhile, and no more than that.
 func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
 	t.Parallel()
 	file := func(w *world, from, to string) func() {
@@ -134,13 +138,13 @@ func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
 			return func() { w.ok("dispatcher", "limit", "set", "-g", "stripe", "10/s") }, func() { w.ok("dispatcher", "limit", "reset", "-g", "stripe") }
 		},
 		"the file changed twice": func(w *world) (func(), func()) {
-			return file(w, "20/s, 100/2m", "10/s"), file(w, "10/s", "20/s, 100/2m")
+			return file(w, "20/s, 100/10m", "10/s"), file(w, "10/s", "20/s, 100/10m")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 2 * time.Minute}}},
-				"    leak: {limits: [20/s, 100/2m], jitter: 10ms}\n"+roomy)
+			w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 20, Window: time.Second}, {N: 100, Window: 10 * time.Minute}}},
+				"    leak: {limits: [20/s, 100/10m], jitter: 10ms}\n"+roomy)
 			w.dispatcher()
 			w.dispatcher()
 			w.offer("a", 40)
@@ -156,9 +160,10 @@ func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
 			w.offer("c", 60)
 			w.again(t, since, 20)
 			w.shown(t, time.Minute, "the limit to be used up", func() bool {
-				return strings.Contains(w.ok("dispatcher", "job", "-g", "stripe", "c-0059"), "the limit 100/2m is used up")
+				return strings.Contains(w.ok("dispatcher", "job", "-g", "stripe", "c-0059"), "the limit 100/10m is used up")
 			})
-			if n := w.provider.Stats().Calls; n < 95 || n > 100 { // a slot that is given back long after it was taken stays counted in a window out of force
+			// A slot that is given back long after it was taken stays counted in a window out of force: of the 20 calls meanwhile, a busy machine may miss some.
+			if n := w.provider.Stats().Calls; n < 88 || n > 100 {
 				t.Errorf("%d calls, the limit is 100", n)
 			}
 			w.strict()
@@ -166,8 +171,8 @@ func TestALimitThatComesBackCountsWhatWasCalled(t *testing.T) {
 	}
 }
 
-// Redis has lost a limit's calls: the whole limit is charged, the commands say so, and an operator who has asked the
-// gateway lifts it.
+// Redis has lost the calls of a limit. The whole limit is charged, the commands say so, and an operator who has asked the
+// gateway forgives the charge.
 func TestAForgivenChargeStopsNobody(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{Limits: []provider.Limit{{N: 50, Window: time.Second}, {N: 400, Window: 10 * time.Minute}}},
