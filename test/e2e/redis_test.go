@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -13,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/provider"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
-// roomy takes all of a story's jobs in at once.
+// roomy has room for all jobs of a story at once.
 const roomy = "    admission: {limits: [1000000/s], burst: 1000000}\n"
 
 var perSecond200 = []provider.Limit{{N: 200, Window: time.Second}}
@@ -32,7 +33,7 @@ func newWorldAt(t *testing.T, redis, top string) *world {
 	return w
 }
 
-// stream is an enqueue whose billing file comes a little at a time.
+// stream is an enqueue that reads its billing file little by little.
 type stream struct {
 	w        *world
 	prefix   string // of the ids
@@ -42,7 +43,7 @@ type stream struct {
 	written  chan error
 }
 
-// stream starts an enqueue of n jobs, which come in over about so long.
+// stream starts an enqueue of n jobs, which come in during a time.
 func (w *world) stream(prefix string, n int, over time.Duration) *stream {
 	w.t.Helper()
 	s, in := w.piped(prefix)
@@ -51,7 +52,7 @@ func (w *world) stream(prefix string, n int, over time.Duration) *stream {
 	return s
 }
 
-// supply starts an enqueue of jobs that don't run out, however long the story takes, until stop.
+// supply starts an enqueue whose jobs don't run out before stop, however long the story takes.
 func (w *world) supply(prefix string) (s *stream, stop func()) {
 	w.t.Helper()
 	s, in := w.piped(prefix)
@@ -60,7 +61,7 @@ func (w *world) supply(prefix string) (s *stream, stop func()) {
 	return s, sync.OnceFunc(func() { close(enough) })
 }
 
-// piped starts an enqueue that reads what it is told.
+// piped starts an enqueue that reads a pipe.
 func (w *world) piped(prefix string) (*stream, io.WriteCloser) {
 	w.t.Helper()
 	s := &stream{w: w, prefix: prefix, cmd: exec.Command(filepath.Join(bin, "enqueue"), "-g", "stripe", "-f", "-", "-o", "json"), written: make(chan error, 1)}
@@ -79,7 +80,7 @@ func (w *world) piped(prefix string) (*stream, io.WriteCloser) {
 // chunk is how many jobs enqueue takes in at once.
 const chunk = 500
 
-// keepUp sends a chunk whenever less than one is left to be called, until there is enough.
+// keepUp sends a chunk whenever fewer jobs than one chunk are left, until enough is closed.
 func (s *stream) keepUp(in io.WriteCloser, enough <-chan struct{}) error {
 	for {
 		select {
@@ -104,7 +105,7 @@ func (s *stream) line(in io.Writer, i int) error {
 	return err
 }
 
-// write sends chunks.
+// write sends the jobs, a chunk at a time.
 func (s *stream) write(in io.WriteCloser, over time.Duration) error {
 	tick := time.NewTicker(max(over*chunk/time.Duration(s.n), time.Millisecond))
 	defer tick.Stop()
@@ -119,7 +120,7 @@ func (s *stream) write(in io.WriteCloser, over time.Duration) error {
 	return in.Close()
 }
 
-// exact waits for the end of enqueue and wants every job reported as what became of it.
+// exact waits for the end of enqueue, whose report must say of every job what became of it.
 func (s *stream) exact() {
 	t := s.w.t
 	t.Helper()
@@ -134,7 +135,7 @@ func (s *stream) exact() {
 	}
 }
 
-// once wants n jobs done, each with one call, within the limit, and the books in order.
+// once checks that n jobs are done, each with one call, within the limit, and that the books are in order.
 func (w *world) once(within time.Duration, n int) provider.Stats {
 	w.t.Helper()
 	if s := w.settled(within); s.Done != n || len(s.Parked) != 0 {
@@ -151,7 +152,7 @@ func (w *world) once(within time.Duration, n int) provider.Stats {
 	return seen
 }
 
-// heard says whether a dispatcher has met an answer of Redis: else the story did not happen.
+// heard says whether a dispatcher has logged this answer of Redis: if not, the story did not happen.
 func (w *world) heard(answer string) bool {
 	return slices.ContainsFunc(w.runs, func(r *run) bool { return strings.Contains(r.text(), answer) })
 }
@@ -162,15 +163,15 @@ func (w *world) calls(n int) {
 	testkit.Eventually(w.t, 60*time.Second, fmt.Sprint(n, " calls"), func() bool { return w.provider.Stats().Calls >= n })
 }
 
-// goOn waits for a call after a moment, and returns how long it took to come.
+// goOn waits for the next call, and returns how long after a moment that was.
 func (w *world) goOn(after time.Time) time.Duration {
 	w.t.Helper()
 	w.calls(w.provider.Stats().Calls + 1)
 	return time.Since(after).Round(10 * time.Millisecond)
 }
 
-// Redis stops in its tracks while calls run: nobody calls meanwhile, and what the calls came to is written down when it wakes,
-// however long that took.
+// Redis stands still while calls are under way. No calls are made meanwhile, and the outcomes of those calls are recorded when Redis continues,
+// however long that takes.
 func TestRedisStallsWhileCallsRun(t *testing.T) {
 	t.Parallel()
 	stall := 6 * time.Second
@@ -198,7 +199,7 @@ func TestRedisStallsWhileCallsRun(t *testing.T) {
 	t.Logf("stalled for %s, calls went on after %s", stall, after)
 }
 
-// Redis loses its power, twice, while jobs come in and go out: what it has answered is on its disk.
+// Redis is killed twice while jobs come in and are called: what it has answered is on its disk.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
 	rounds, delay := 2, "60"
@@ -207,24 +208,25 @@ func TestRedisIsKilled(t *testing.T) {
 	}
 	redis := testkit.Server(t, "--appendonly", "yes", "--appendfsync", "always", "--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024")
 	w := newWorldAt(t, redis.URL(), "")
-	n := 1000 * rounds
 	w.dispatcher()
 	w.dispatcher()
-	s := w.stream("inv", n, time.Duration(rounds)*4*time.Second)
+	s, stop := w.supply("inv")
+	t.Cleanup(stop)
 	var away []time.Duration
-	for i := range rounds {
-		w.calls(200 + 300*i)
+	for len(away) < rounds || !w.heard("LOADING") && len(away) < rounds+10 { // on a busy machine it may happen that no dispatcher asks while Redis loads
+		w.calls(w.provider.Stats().Calls + 300)
 		redis.Kill()
 		killed := time.Now()
 		redis.Restart()
 		away = append(away, w.goOn(killed))
 	}
+	stop()
 	s.exact()
-	w.once(2*time.Minute, n)
+	w.once(2*time.Minute, s.n)
 	if !w.heard("LOADING") {
 		t.Error("no dispatcher has met a Redis that loads its data")
 	}
-	t.Logf("%d jobs, Redis killed %d times, calls went on after %v", n, rounds, away)
+	t.Logf("%d jobs, Redis killed %d times, calls went on after %v", s.n, len(away), away)
 }
 
 // trouble is one way in which Redis says "not now".
@@ -237,21 +239,46 @@ type trouble struct {
 	end   func() error
 }
 
-// troubles are those that a server can be brought to by itself, with a standby of its own for one of them.
-func troubles(ctx context.Context, redis, standby *testkit.RedisServer) []trouble {
-	c := redis.Client()
+// endless runs a script that never ends. end kills it and waits until it is over: on a busy machine it may not have begun yet, and Redis then knows of no script to kill.
+func endless(t *testing.T, at string) (begin, end func() error) {
+	c := redis.NewClient(&redis.Options{Addr: at, Protocol: 2, DisableIdentity: true, ReadTimeout: -1, MaxRetries: -1})
+	t.Cleanup(func() { _ = c.Close() })
+	over := make(chan struct{})
+	begin = func() error {
+		go func() {
+			defer close(over)
+			_ = c.Eval(t.Context(), "while true do end", nil).Err()
+		}()
+		return nil
+	}
+	end = func() error {
+		testkit.Eventually(t, time.Minute, "the endless script to be killed", func() bool {
+			_ = c.ScriptKill(t.Context()).Err()
+			select {
+			case <-over:
+				return true
+			default:
+				return false
+			}
+		})
+		return nil
+	}
+	return begin, end
+}
+
+// troubles are those that one server can have by itself; for one of them it needs a standby.
+func troubles(t *testing.T, server, standby *testkit.RedisServer) []trouble {
+	c, ctx := server.Client(), t.Context()
 	set := func(name, value string) func() error {
 		return func() error { return c.ConfigSet(ctx, name, value).Err() }
 	}
 	at, moment := strings.Split(standby.Addr(), ":"), 700*time.Millisecond
+	script, kill := endless(t, server.Addr())
 	return []trouble{
 		{"its memory is full (OOM)", "OOM ", true, moment, set("maxmemory", "1"), set("maxmemory", "0")},
 		{"too few replicas (NOREPLICAS)", "NOREPLICAS ", true, moment, set("min-replicas-to-write", "5"), set("min-replicas-to-write", "0")},
-		{"a time-out before the write was done (SIGSTOP)", "i/o timeout", false, 4 * time.Second, func() error { redis.Pause(); return nil }, func() error { redis.Continue(); return nil }},
-		{"a script that never ends (BUSY)", "BUSY ", false, moment, func() error {
-			go func() { _ = redis.Client().Eval(ctx, "while true do end", nil).Err() }()
-			return nil
-		}, func() error { return c.ScriptKill(ctx).Err() }},
+		{"a time-out before the write was done (SIGSTOP)", "i/o timeout", false, 4 * time.Second, func() error { server.Pause(); return nil }, func() error { server.Continue(); return nil }},
+		{"a script that never ends (BUSY)", "BUSY ", false, moment, script, kill},
 		{"it has forgotten the scripts (NOSCRIPT)", "", true, moment, func() error { return c.ScriptFlush(ctx).Err() }, func() error { return c.ScriptFlush(ctx).Err() }},
 		{"every connection is closed", "", true, moment, func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() },
 			func() error { return c.Do(ctx, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err() }},
@@ -264,7 +291,7 @@ func troubles(ctx context.Context, redis, standby *testkit.RedisServer) []troubl
 	}
 }
 
-// unlessBusy does something again while Redis answers BUSY: on a busy machine a script of the dispatchers' takes longer than a tenth of a second too.
+// unlessBusy does something again while Redis answers BUSY: on a busy machine the dispatchers' own scripts may take more than a tenth of a second.
 func unlessBusy(t *testing.T, do func() error) (err error) {
 	t.Helper()
 	testkit.Eventually(t, 20*time.Second, "Redis to have run a script", func() bool {
@@ -274,14 +301,14 @@ func unlessBusy(t *testing.T, do func() error) (err error) {
 	return err
 }
 
-// All of Redis's ways to say "not now", one after the other, while jobs come in and go out: none of them is an error of any job.
+// Redis says "not now" in each of its ways, one after the other, while jobs come in and are called: none of them is an error of a job.
 func TestRedisSaysNotNow(t *testing.T) {
 	t.Parallel()
-	redis := testkit.Server(t, "--appendonly", "yes", "--repl-diskless-sync-delay", "0", "--lua-time-limit", "100")
-	// It never gives its data away, which lacks what came in between the two commands that make it the primary.
-	standby := testkit.Server(t, "--replicaof", strings.Replace(redis.Addr(), ":", " ", 1), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "3600")
-	w := newWorldAt(t, redis.URL(), "")
-	all := troubles(t.Context(), redis, standby)
+	server := testkit.Server(t, "--appendonly", "yes", "--repl-diskless-sync-delay", "0", "--lua-time-limit", "100")
+	// It never gives its data away: that lacks what came in between the two commands that make it the primary.
+	standby := testkit.Server(t, "--replicaof", strings.Replace(server.Addr(), ":", " ", 1), "--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "3600")
+	w := newWorldAt(t, server.URL(), "")
+	all := troubles(t, server, standby)
 	w.dispatcher()
 	w.dispatcher()
 	s, stop := w.supply("inv")
@@ -307,7 +334,7 @@ func TestRedisSaysNotNow(t *testing.T) {
 	w.once(2*time.Minute, s.n)
 }
 
-// A replay that loses Redis stops and says how far it got. The same command goes on with the rest.
+// A replay that loses Redis stops and says how far it got. The same command replays the rest.
 func TestAReplayStopsWithRedisAndGoesOn(t *testing.T) {
 	t.Parallel()
 	const n = 400
@@ -322,8 +349,8 @@ func TestAReplayStopsWithRedisAndGoesOn(t *testing.T) {
 	c, parked := w.redis.Client(), redisdb.NewKeys("stripe").Parked("refused")
 	testkit.Eventually(t, 30*time.Second, "the replay to begin", func() bool { return c.ZCard(t.Context(), parked).Val() < n-20 })
 	w.redis.Kill()
+	first := <-ended // before Redis is back: else the replay may not notice that it was away
 	w.redis.Restart()
-	first := <-ended
 	type outcome struct {
 		Replayed int
 		Stopped  string
