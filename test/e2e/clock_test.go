@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// clockWorld is a world whose Redis has a clock of its own, and a little way off. Its jobs don't run out until the end of the story.
+// clockWorld is a world whose Redis has a clock of its own and is 10 ms away. Its jobs don't run out before the end of the story.
 type clockWorld struct {
 	*world
 	clock *testkit.Clock
@@ -39,7 +39,7 @@ func newClockWorld(t *testing.T, limit provider.Limit, dispatchers int) *clockWo
 		w.join(10 * time.Millisecond)
 	}
 	w.jobs, w.stop = w.supply("job")
-	testkit.Eventually(t, time.Minute, "calls at half of the rate", func() bool { return w.fullest(0) >= limit.N/2 })
+	w.observed(t, "calls at half of the rate", func() bool { return w.fullest(0) >= limit.N/2 })
 	before := time.Now()
 	wait(2 * time.Second)
 	w.began = time.Now()
@@ -47,7 +47,7 @@ func newClockWorld(t *testing.T, limit provider.Limit, dispatchers int) *clockWo
 	return w
 }
 
-// join starts a dispatcher on a line of its own, whose bytes take so long each way.
+// join starts a dispatcher with a line of its own to Redis. away is the delay of each direction.
 func (w *clockWorld) join(away time.Duration) *run {
 	w.t.Helper()
 	line := testkit.LineTo(w.t, w.redis.Addr())
@@ -60,14 +60,14 @@ func (w *clockWorld) join(away time.Duration) *run {
 	return w.dispatcher()
 }
 
-// start is the number of the first call from a moment on.
+// start returns the number of the first call at or after a moment.
 func (w *clockWorld) start(from time.Time) int {
 	calls := w.provider.Calls()
 	at, _ := slices.BinarySearchFunc(calls, from.UnixMicro(), func(c provider.CallLine, at int64) int { return int(c.At - at) })
 	return at
 }
 
-// fullest is the most calls within a second, of those from that number on.
+// fullest returns the most calls within a second, from that number of call on.
 func (w *clockWorld) fullest(from int) (most int) {
 	calls, first := w.provider.Calls(), from
 	for i := from; i < len(calls); i++ {
@@ -79,12 +79,12 @@ func (w *clockWorld) fullest(from int) (most int) {
 	return most
 }
 
-// end waits until the rate is back, and wants no window above the limit, every job called once, and the books in order.
+// end waits until the rate is back. Then no window may be above the limit, every job must be called once, and the books must be in order.
 func (w *clockWorld) end(what string) {
 	w.t.Helper()
 	over := time.Now()
 	during := w.start(over) - w.start(w.began)
-	testkit.Eventually(w.t, time.Minute, "the rate of before", func() bool { return w.fullest(w.start(over)) >= max(w.usual*95/100, 1) })
+	w.observed(w.t, "the rate of before", func() bool { return w.fullest(w.start(over)) >= max(w.usual*95/100, 1) })
 	back := time.Since(over)
 	w.stop()
 	w.jobs.exact()
@@ -93,12 +93,12 @@ func (w *clockWorld) end(what string) {
 		over.Sub(w.began).Round(time.Millisecond), w.usual, back.Round(time.Millisecond), s.MaxInWindow, s.Limits)
 }
 
-// wait lets a story go on for so long.
+// wait lets a story continue for a time.
 func wait(d time.Duration) { <-time.After(d) }
 
 var everySecond100 = provider.Limit{N: 100, Window: time.Second}
 
-// TestRedisClockIsSet sets Redis's clock back and ahead again and again under dispatchers that have jobs in hand.
+// TestRedisClockIsSet sets Redis's clock back and ahead again and again, while dispatchers have jobs in hand.
 func TestRedisClockIsSet(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]time.Duration{
@@ -133,7 +133,7 @@ func TestAProcessStallsWhileItsLineIsCut(t *testing.T) {
 	w.end("stalls while the line is cut")
 }
 
-// TestRedisClockIsSlewed has Redis's clock go too fast, and too slow, as chrony does after a machine was paused; a dispatcher begins meanwhile.
+// TestRedisClockIsSlewed makes Redis's clock run too fast, and too slow, as chrony does after a machine was paused. A dispatcher starts meanwhile.
 func TestRedisClockIsSlewed(t *testing.T) {
 	t.Parallel()
 	many := provider.Limit{N: 200, Window: time.Second} // 1 % of it are two calls

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// flat is how long the memory of a run is watched. From an hour on its growth is held to the promise.
+// flat is how long the memory of a run is watched. From an hour on the growth is judged.
 var flat = flag.Duration("flat", 0, "watch the memory of two dispatchers and of Redis for so long: 2h")
 
 // TestMemoryStaysFlat keeps a gateway of 200/s at its limit for the whole time. Some calls fail and are tried again. Some jobs are refused and then discarded. Records and
@@ -26,7 +26,7 @@ var flat = flag.Duration("flat", 0, "watch the memory of two dispatchers and of 
 // after its last job, so jobs have batches only in runs that last several times as long.
 func TestMemoryStaysFlat(t *testing.T) {
 	t.Parallel()
-	length, keep, every := max(*flat, 24*time.Second), 5*time.Second, time.Second
+	length, keep, every := max(*flat, 8*time.Second), 3*time.Second, 500*time.Millisecond
 	if *flat > 0 {
 		keep, every = *flat/24, 5*time.Second
 	}
@@ -74,10 +74,10 @@ func TestMemoryStaysFlat(t *testing.T) {
 	t.Logf("%d calls, %d answers 500; fullest windows %v of %v", s.Calls, s.Failed, s.MaxInWindow, s.Limits)
 }
 
-// flatFile is how many jobs a file has: more than are called from one look at the queue to the next.
+// flatFile is the number of jobs of a file: more than are called between two looks at the queue.
 const flatFile = 1500
 
-// another enqueues one more file, and discards now and then what was refused.
+// another enqueues one more file, and discards the refused jobs now and then.
 func (w *world) another(nth int, batch bool) {
 	w.t.Helper()
 	var b strings.Builder
@@ -129,10 +129,10 @@ func meanOf(of []float64) (mean float64) {
 	return mean
 }
 
-// slopeBlocks is how many means a series is cut into before a line is laid through it. Samples that follow one another are alike; such means hardly are, so their scatter tells the error.
+// slopeBlocks is the number of means that replace a series before a line is fitted. Neighbouring samples are alike, and these means hardly are: so their scatter gives the error.
 const slopeBlocks = 20
 
-// slopeOf returns the slope of a line through a series by least squares, and its standard error.
+// slopeOf fits a line to a series by least squares, and returns its slope and the standard error.
 func slopeOf(x, y []float64) (slope, wrong float64) {
 	n := min(slopeBlocks, len(x))
 	var bx, by []float64
@@ -154,7 +154,7 @@ func slopeOf(x, y []float64) (slope, wrong float64) {
 	return slope, math.Sqrt(rest / float64(n-2) / xx)
 }
 
-// A leak that is small beside the scatter is found, and none where there is none.
+// A leak that is small beside the scatter is found, and no leak is found where there is none.
 func TestASlopeIsToldFromScatter(t *testing.T) {
 	t.Parallel()
 	for _, leak := range []float64{0, 2} {

@@ -24,7 +24,7 @@ const fast = `    leak: {limits: [1000/s], burst: 10}
     admission: {burst: 5000}
 `
 
-// refuse has n jobs called and refused by the provider.
+// refuse enqueues n jobs and waits until the provider has refused them.
 func (w *world) refuse(n int) {
 	w.t.Helper()
 	w.ok("enqueue", "-g", "stripe", "-f", w.jobs("refused.ndjson", n))
@@ -33,7 +33,7 @@ func (w *world) refuse(n int) {
 	}
 }
 
-// replaysOf is how often each job was taken in again.
+// replaysOf counts the jobs by how often they were replayed.
 func (w *world) replaysOf(n int) map[string]int {
 	w.t.Helper()
 	c, keys := w.redis.Client(), redisdb.NewKeys("stripe")
@@ -48,8 +48,8 @@ func (w *world) replaysOf(n int) map[string]int {
 	return counts
 }
 
-// killed starts a replay and kills it at a random moment, of its beginning, or of its work. It says whether the replay was still
-// there then.
+// killed starts a replay and kills it at a random moment: soon after its start, or, with atWork, soon after it has taken in its first job. It says whether the replay was
+// still running.
 func (w *world) killed(c redis.UniversalClient, atWork bool, args ...string) bool {
 	w.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "dispatcher"), append([]string{"dlq", "replay", "--yes", "-q"}, args...)...)
@@ -75,15 +75,15 @@ func TestReplaysKilledAnywhereAndTwoAtOnceCallEachJobOnceMore(t *testing.T) {
 	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
 	w.dispatcher()
 	w.refuse(n)
-	kills, c := 0, w.redis.Client()
-	for i := range 20 {
+	kills, c, times := 0, w.redis.Client(), testkit.Often(10, 40)
+	for i := range times {
 		if w.killed(c, i%2 == 0, "--rate", "50/s") {
 			kills++
 		}
 	}
 	left := w.status().Parked["refused"]
-	if kills < 15 || left == 0 || left == n {
-		t.Errorf("%d of 20 replays were killed at work, %d of %d jobs are left: the test shows nothing", kills, left, n)
+	if kills < times*3/4 || left == 0 || left == n {
+		t.Errorf("%d of %d replays were killed at work, %d of %d jobs are left: the test shows nothing", kills, times, left, n)
 	}
 	var both sync.WaitGroup
 	for range 2 {
@@ -106,10 +106,10 @@ func TestReplaysKilledAnywhereAndTwoAtOnceCallEachJobOnceMore(t *testing.T) {
 	}
 	w.historyAfterKills(n)
 	w.ok("dispatcher", "audit")
-	t.Logf("%d of 20 replays killed at work, %d of %d jobs left for two at once", kills, left, n)
+	t.Logf("%d of %d replays killed at work, %d of %d jobs left for two at once", kills, times, left, n)
 }
 
-// historyAfterKills checks that killed replays stand in the history, without an end, and that every job stands there once.
+// historyAfterKills checks that the history has the killed replays, without an end, and every job once.
 func (w *world) historyAfterKills(n int) {
 	w.t.Helper()
 	sum, killed, ended := 0, 0, 0
@@ -215,7 +215,7 @@ func TestAShareLeavesTheRestToLiveTraffic(t *testing.T) {
 	if least := 19 * n * time.Second / 20 / 20; took < least {
 		t.Errorf("%d jobs were replayed in %v; a fifth of 100/s takes %v", n, took, least)
 	}
-	// What the replay leaves, live traffic gets, if the machine gets round to it.
+	// Live traffic gets what the replay leaves, if the machine is quick enough.
 	if used > 97 && part < 78 || *soak > 0 && (part < 78 || part > 85) {
 		t.Errorf("live traffic kept %.1f %% of the limit, want 80", part)
 	}
@@ -247,7 +247,7 @@ func share(calls []provider.CallLine) shared {
 	return s
 }
 
-// A refused payment is shown, edited and replayed with its new payload and another key; export and import change nothing.
+// A refused payment is shown, edited, and replayed with its new payload and another key. Export and import change nothing.
 func TestAnEditedJobIsReplayedAndAnExportIsTheSameElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{DeclineEvery: 1}, fast)
