@@ -45,8 +45,8 @@ func someDigits(random *rand.Rand, begins string, length int) string {
 	return b.String()
 }
 
-// 5,000 jobs have an order number and a phone number each. Where one begins as cards do and passes the check by chance, the job is
-// refused, and the field named; all others go in, by enqueue and by the API.
+// 5,000 jobs have an order number and a phone number each. If one of them begins like a card number and passes the Luhn check by chance, the job is
+// refused, and the message names the field. All others are accepted, by enqueue and by the API.
 func TestOrderAndPhoneNumbersGoIn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [1/m]}\n"+roomy)

@@ -22,7 +22,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// babbler is a gateway that says card numbers in each of its answers, in all ways that it knows.
+// babbler is a gateway whose answers all hold card numbers, in several notations.
 func babbler(t *testing.T, numbers []string) *httptest.Server {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,8 +48,8 @@ func babbler(t *testing.T, numbers []string) *httptest.Server {
 	return s
 }
 
-// Card numbers of every scheme come in by payloads, keys, ids, batches, the name of a file, the API, a replacement and the gateway's answers, and are found nowhere
-// afterwards: not in Redis's files, a log, an answer, an export, a metric or the feed.
+// Card numbers of every scheme arrive in payloads, keys, ids, batches, the name of a file, the API, a replacement and the gateway's answers. Afterwards none is found
+// in Redis's files, a log, an answer, an export, a metric or the feed.
 func TestNoCardNumberIsKept(t *testing.T) {
 	t.Parallel()
 	numbers := testkit.CardNumbers(200)
@@ -217,7 +217,7 @@ func (w *world) nowhere(t *testing.T, numbers []string, said string) {
 	t.Logf("looked through %d bytes", looked)
 }
 
-// everything is all that a Redis has, as text.
+// everything returns all data of a Redis, as text.
 func everything(t *testing.T, c redis.UniversalClient) []byte {
 	t.Helper()
 	var all bytes.Buffer

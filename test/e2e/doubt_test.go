@@ -8,8 +8,8 @@ import (
 	"spillway/internal/provider"
 )
 
-// Three calls are charged and their answers lost; their jobs wait out a back-off when somebody cancels the batch, and discards what was
-// cancelled. Nothing of it is taken for not sent, and a person settles it.
+// Three calls are charged and their answers are lost. While their jobs wait for a retry, somebody cancels the batch and discards the cancelled
+// jobs. None of the three counts as not sent, and a person resolves them.
 func TestACancelledBatchsChargesAreSettledAndNotDiscarded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{Hang: 1}, "      timeout: 1s\n      key_lifetime: 24h\n    amount: {field: amount, currency: currency}\n"+
@@ -39,7 +39,7 @@ func TestACancelledBatchsChargesAreSettledAndNotDiscarded(t *testing.T) {
 	w.ok("dispatcher", "audit")
 }
 
-// A job that waits for its time is parked by hand while a dispatcher is at work, and called only when somebody replays it.
+// A waiting job is parked by hand while a dispatcher runs. It is called only when somebody replays it.
 func TestAJobIsParkedByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n")

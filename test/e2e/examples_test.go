@@ -10,7 +10,7 @@ import (
 	"spillway/internal/provider"
 )
 
-// TestTheSampleFilesGoThrough is the README's walk: the sample configuration and both billing files, two dispatchers,
+// TestTheSampleFilesGoThrough follows the README: the sample configuration, both billing files, two dispatchers, and
 // the strict provider.
 func TestTheSampleFilesGoThrough(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A program of a newer format begins with a gateway while a dispatcher of this one calls it. The dispatcher stops calling and takes nothing in, others of its version don't start, and
-// all say why. When the older format is back, it goes on, and nothing is lost.
+// A program of a newer format starts to use a gateway while a dispatcher of this format calls it. The dispatcher stops calling and accepts no jobs, other programs of its version don't
+// start, and all say why. When the older format is back, the dispatcher continues, and nothing is lost.
 func TestANewerFormatStopsADispatcher(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t, provider.Config{Limits: perSecond100}, keptKeys)

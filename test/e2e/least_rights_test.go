@@ -16,11 +16,11 @@ import (
 
 var userCommand = regexp.MustCompile(`(?m)^    redis-cli (ACL SETUSER spillway-([a-z]+) .*)$`)
 
-// denial is how Redis 6.2, 7, and 8 with Valkey deny a command, or one of a script.
+// denial matches how Redis 6.2, 7 and 8, and Valkey, deny a command, also inside a script.
 var denial = regexp.MustCompile(`NOPERM|The user executing the script can't|ACL failure in script`)
 
-// The three users of docs/security.md: a file goes from enqueue to done and people look at it, each program with its own user, and Redis denies nothing. Beyond that each is denied
-// what it does not need.
+// The three users of docs/security.md have enough rights: a file goes from enqueue to done and people look at it, each program with its own user, and Redis denies nothing. Redis denies
+// each user what it does not need.
 func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    amount: {field: amount, currency: currency}\n    leak: {limits: [100/s]}\n    replay: manual\n    lanes: {key: payload.amount}\n    priority: {classes: [urgent, normal], default: normal}\n    outcomes: {readers: [ledger]}\n    approval: {batch_over: \"EUR 1000\"}\n")

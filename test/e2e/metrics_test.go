@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// listening starts a dispatcher with an HTTP side of its own and returns its address.
+// listening starts a dispatcher that serves HTTP, and returns its address.
 func (w *world) listening() string {
 	w.t.Helper()
 	at := fmt.Sprintf("127.0.0.1:%d", testkit.FreePort(w.t))
@@ -43,7 +43,7 @@ func fetch(t *testing.T, address string) string {
 	return string(body)
 }
 
-// TestTheMetricsThatAreAskedForAreThere holds the alerts and the dashboard against what a dispatcher shows once it has made a call.
+// TestTheMetricsThatAreAskedForAreThere checks that a dispatcher that has made a call shows every metric of the alerts and the dashboard.
 func TestTheMetricsThatAreAskedForAreThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n    amount: {field: amount, currency: currency}\n    admission: {limits: [1/h], burst: 1}\n    replay: manual\n"+

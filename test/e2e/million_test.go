@@ -24,16 +24,16 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// million is how many jobs the story of the big store parks, if that is many. From a million on it holds the figures to their goals.
+// million is the number of jobs that the story of the big store parks. From a million on the figures must meet their goals.
 var million = flag.Int("million", 0, "park so many jobs and measure what the dead letters do with them: 1000000")
 
-// The store's settings: nothing finds room, and nothing goes in by itself; then all of it finds room.
+// The store's settings. shut: there is room for one job, and no job is replayed automatically. wideOpen: there is room for all.
 const (
 	shut     = "    leak: {limits: [1000/s]}\n    admission: {limits: [1/m], burst: 1}\n    replay: manual\n"
 	wideOpen = "    leak: {limits: [1000000/s]}\n    admission: {burst: 100000000}\n    replay: manual\n"
 )
 
-// store is the world of a big store, and the goals it is held to.
+// store is the world of a big store.
 type store struct {
 	*world
 	n    int
@@ -52,7 +52,7 @@ func TestAMillionDeadLetters(t *testing.T) {
 	s.replaySome()
 }
 
-// refuseInProcess parks jobs as refused the way a worker does, without its calls: every thousandth answer is a rare one.
+// refuseInProcess parks jobs as refused, as a worker does, but without calls. Every thousandth answer is a rare one.
 func (s *store) refuseInProcess(n int) {
 	s.t.Helper()
 	c, keys := s.redis.Client(), redisdb.NewKeys("stripe")
@@ -83,7 +83,7 @@ func (s *store) check(err error) {
 	}
 }
 
-// goal holds a figure to its goal.
+// goal logs a figure, and fails if it misses its goal.
 func (s *store) goal(ok bool, format string, args ...any) {
 	s.t.Helper()
 	s.t.Logf(format, args...)
@@ -123,7 +123,7 @@ func (s *store) parkAll() {
 
 func (s *store) memory() int64 { return int64(s.info("memory", "used_memory")) }
 
-// cpu is how many seconds of a processor Redis has had: on a busy machine, that says more than the clock.
+// cpu returns the processor time of Redis in seconds: on a busy machine that says more than the clock.
 func (s *store) cpu() float64 {
 	return s.info("cpu", "used_cpu_user") + s.info("cpu", "used_cpu_sys")
 }
@@ -138,7 +138,7 @@ func (s *store) info(section, field string) float64 {
 	return n
 }
 
-// best is the shortest of a few runs, for the machine is noisy: the first may meet what the run before has left to do.
+// best returns the shortest time of a few runs, because the machine is noisy: the first run may meet work that the previous one has left.
 func (s *store) best(args ...string) time.Duration {
 	s.t.Helper()
 	shortest, runs := time.Hour, 1

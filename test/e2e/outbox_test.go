@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// outbox makes the table of the example, with so many payments in it.
+// outbox creates the table of the example, with n payments.
 func outbox(t *testing.T, db *testkit.PostgresServer, n int) *pgx.Conn {
 	t.Helper()
 	c := testkit.PostgresConn(t, db.URL())
@@ -24,7 +24,7 @@ func outbox(t *testing.T, db *testkit.PostgresServer, n int) *pgx.Conn {
 	return c
 }
 
-// count is the rows of the outbox of which something holds.
+// count returns how many rows of the outbox meet a condition.
 func count(t *testing.T, c *pgx.Conn, where string) (n int) {
 	t.Helper()
 	if err := c.QueryRow(t.Context(), `SELECT count(*) FROM payment_outbox WHERE `+where).Scan(&n); err != nil {
@@ -33,7 +33,7 @@ func count(t *testing.T, c *pgx.Conn, where string) (n int) {
 	return n
 }
 
-// enqueue is killed at each of its statements and on the way, also between admission and the mark: each row is accepted once.
+// enqueue is killed at each of its statements, also between the admission and the mark in the table. Each row is accepted once.
 func TestAnOutboxIsTakenOverOnce(t *testing.T) {
 	t.Parallel()
 	n := testkit.Often(8000, 100_000)
@@ -70,7 +70,7 @@ func TestAnOutboxIsTakenOverOnce(t *testing.T) {
 	}
 }
 
-// Rows that can't be jobs say why and stop no other; what is mended goes in; a dry run changes nothing; --follow takes new rows until it is told to end.
+// A row that can't be a job gets the reason, and stops no other row. A row that was corrected is accepted. A dry run changes nothing. --follow accepts new rows until it is stopped.
 func TestAnOutboxSaysWhatItCanNotTake(t *testing.T) {
 	t.Parallel()
 	db := testkit.Postgres(t)

@@ -20,7 +20,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// cut is a line to a PostgreSQL that kills the client at its Nth question.
+// cut is a proxy to a PostgreSQL that kills the client at its Nth question.
 type cut struct {
 	t      *testing.T
 	server string
@@ -54,14 +54,14 @@ func cutTo(t *testing.T, server string) *cut {
 	return c
 }
 
-// next says of the next client when it is killed.
+// next says when the next client is killed.
 func (c *cut) next(at int, after bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked, c.at, c.after, c.met = 0, at, after, false
 }
 
-// question counts one, and says whether it is the one.
+// question counts a question, and reports whether the client is killed at it.
 func (c *cut) question() (now, after bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +76,7 @@ func (c *cut) reached() bool {
 	return c.met
 }
 
-// serve passes on what one client asks. A question is a statement, the end of several, a piece of a COPY, or its end.
+// serve passes on the messages of one client. A question is a statement, the end of several, a piece of a COPY, or its end.
 func (c *cut) serve(client net.Conn) {
 	defer client.Close()
 	server, err := net.Dial("tcp", c.server)
@@ -151,7 +151,7 @@ func (w *world) copying(killer *cut, args ...string) error {
 	return w.killable(killer, "dispatcher", append([]string{"outcomes", "copy", "--table", "outcomes", "--reader", "ledger"}, args...)...)
 }
 
-// killable runs a program that may be killed on the way, and returns how it ended.
+// killable runs a program that may be killed, and returns how it ended.
 func (w *world) killable(killer *cut, program string, args ...string) error {
 	w.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, program), args...)
@@ -170,7 +170,7 @@ func (w *world) killable(killer *cut, program string, args ...string) error {
 	return err
 }
 
-// told is what the feed still has, for a reader that acknowledges nothing.
+// told returns all outcomes of the feed, without acknowledging any.
 func (w *world) told() (all []feed.Outcome) {
 	w.t.Helper()
 	for line := range strings.Lines(w.ok("dispatcher", "outcomes")) {
@@ -183,7 +183,7 @@ func (w *world) told() (all []feed.Outcome) {
 	return all
 }
 
-// copied is the rows of a table, in the order of their cursors, as lineOf writes them.
+// copied returns the rows of the table in the order of their cursors, as lineOf writes them.
 func copied(t *testing.T, c *pgx.Conn) []string {
 	t.Helper()
 	var made bool
@@ -221,7 +221,7 @@ func lineOf(o feed.Outcome) string {
 	return fmt.Sprintf("%s %s %s %s %s %d %s %s %d %s", o.Cursor, o.Gateway, or(o.ID), o.State, reason, o.Status, amount, or(o.Currency), o.Attempts, o.At.UTC().Format("2006-01-02 15:04:05.000000"))
 }
 
-// same compares the table with what was told, row by row.
+// same compares the table with the feed, row by row.
 func same(t *testing.T, rows []string, all []feed.Outcome) {
 	t.Helper()
 	for i := range max(len(rows), len(all)) {
@@ -238,7 +238,7 @@ func same(t *testing.T, rows []string, all []feed.Outcome) {
 	}
 }
 
-// follower is an "enqueue --follow".
+// follower returns an "enqueue --follow".
 func (w *world) follower(args []string) *exec.Cmd {
 	return exec.Command(filepath.Join(bin, "enqueue"), append(args, "--follow")...)
 }

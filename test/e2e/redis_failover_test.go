@@ -12,7 +12,7 @@ import (
 // late is how many jobs come in while the replicas are cut off.
 const late = 200
 
-// behind cuts the replicas off, has the primary take jobs in that they never hear of, and kills it. The enqueue of these jobs goes on.
+// behind cuts the replicas off, enqueues jobs that only the primary gets, and kills the primary. The enqueue of these jobs continues.
 func behind(w *world, primary *testkit.RedisServer, replicas ...*testkit.RedisServer) (killed time.Time, unheard *stream) {
 	w.t.Helper()
 	ctx, accepted := w.t.Context(), redisdb.NewKeys("stripe").Counters()
@@ -40,8 +40,8 @@ func behind(w *world, primary *testkit.RedisServer, replicas ...*testkit.RedisSe
 	return killed, unheard
 }
 
-// The primary loses its power with its replicas cut off, and jobs come in and go out. With wait_replicas nothing is forgotten
-// that was reported or called: each job is reported once as what it is, and called once.
+// The primary is killed while its replicas are cut off, and jobs come in and are called. With wait_replicas no job is forgotten
+// that was reported or called: each job is reported once, and called once.
 func TestSentinelFailsOver(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -78,7 +78,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	t.Logf("%d jobs, %d fail-overs: promoted, and calls went on, after %v", n, rounds, away)
 }
 
-// A slot moves to another node under load, and that node loses its power with its replica cut off.
+// A slot moves to another node under load. Then that node is killed while its replica is cut off.
 func TestClusterMovesASlotAndFailsOver(t *testing.T) {
 	t.Parallel()
 	redis := testkit.ClusterWithReplicas(t, "--appendonly", "yes")

@@ -11,8 +11,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// behindTLS has the world's programs reach a Redis that speaks TLS, with a certificate of an authority that no system knows, and lets those in
-// that another one has signed. redis(line) is a configuration with this value of redis, in which THEIRS and OURS are the authorities' files.
+// behindTLS starts a Redis that speaks TLS. Its certificate is of an authority that no system knows, and it accepts clients whose certificate another authority has signed.
+// redis(name, line) writes a configuration with this value of redis, in which THEIRS and OURS are the authorities' files.
 func behindTLS(t *testing.T, w *world) (redis func(name, line string) string) {
 	t.Helper()
 	theirs, ours := testkit.NewAuthority(t), testkit.NewAuthority(t)
@@ -29,8 +29,8 @@ func behindTLS(t *testing.T, w *world) (redis func(name, line string) string) {
 	return func(name, line string) string { return w.file(name, at.Replace("redis: "+line+"\n")+rest) }
 }
 
-// A Redis with an authority of its own, which asks for a certificate: with the files of redis.tls both programs do all their work, and without them they
-// say what is missing. Nobody else's certificate is taken for Redis's.
+// A Redis with an authority of its own asks for a certificate. With the files of redis.tls both programs do all their work, and without them they
+// say what is missing. No other certificate is accepted for Redis's.
 func TestRedisWithAnAuthorityOfItsOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n")

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/provider"
 )
 
-// TestARetryGoesNextWhenItIsDue has a long queue, of which every twentieth job fails once: its second call comes when its back-off is
+// TestARetryGoesNextWhenItIsDue has a long queue in which every twentieth job fails once. The second call comes when the back-off is
 // over, and not behind the queue. With -soak the queue is 20,000 jobs long.
 func TestARetryGoesNextWhenItIsDue(t *testing.T) {
 	t.Parallel()

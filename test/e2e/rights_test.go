@@ -14,7 +14,7 @@ import (
 
 var aclCommand = regexp.MustCompile(`(?m)^    redis-cli (ACL SETUSER spillway .*)$`)
 
-// docs/configuration.md names the least rights that Redis has to give. With them, and no others, a job goes all the way, and people see
+// docs/configuration.md names the least rights in Redis. With these alone a job goes all the way, and people can see
 // and steer it.
 func TestTheDocumentedRightsInRedisAreEnough(t *testing.T) {
 	t.Parallel()

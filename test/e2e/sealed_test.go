@@ -19,10 +19,10 @@ import (
 	"spillway/internal/provider"
 )
 
-// buyer is what the payloads of these stories hold: nothing that is written down may have it.
+// buyer is in the payloads of these stories, and must not be anywhere else.
 const buyer = "CANARY-4111111111111112"
 
-// till is a gateway that remembers what it was sent, and says no where it is told to.
+// till is a gateway that remembers what it was sent, and refuses certain ids.
 type till struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -51,7 +51,7 @@ func newTill(t *testing.T, no ...string) *till {
 	return p
 }
 
-// got is what came with a key; several bodies of one are joined.
+// got returns the body that came with a key, or several bodies joined.
 func (p *till) got(key string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func payloadOf(n int) string {
 	return fmt.Sprintf(`{"z":1.50,"amount":%d,"currency":"EUR","card":"%s","note":"é"}`, 100+n, buyer)
 }
 
-// bill writes a billing file of some jobs, from-to.
+// bill writes a billing file of the jobs from to to.
 func (w *world) bill(name string, from, to int, more string) string {
 	w.t.Helper()
 	var b strings.Builder
@@ -91,8 +91,8 @@ func (w *world) bill(name string, from, to int, more string) string {
 
 const bothKeys = `old: "${KEY_OLD}", new: "${KEY_NEW}"`
 
-// Enqueued, parked, given another payload, replayed, exported, with a change of the key on the way: the gateway gets every byte of every
-// payload, and Redis none, in memory, on its disk or in its slow log.
+// Jobs are enqueued, parked, given another payload, replayed and exported, and the key changes meanwhile. The gateway gets every byte of every
+// payload, and Redis gets none, in memory, on its disk or in its slow log.
 func TestNoPayloadIsInRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [1/s]}\n")
@@ -156,7 +156,7 @@ func TestNoPayloadIsInRedis(t *testing.T) {
 	hidden(t, elsewhere.redis.Client(), elsewhere.redis.Dir(), "CANARY")
 }
 
-// hidden looks for a text in all that a Redis holds, has written to its disk, and tells of its commands. It returns in how many places.
+// hidden checks that a text is not in a Redis's data, files and slow log. It returns how many places it has searched.
 func hidden(t *testing.T, r redis.UniversalClient, dir, text string) (looked int) {
 	t.Helper()
 	search := func(place, in string) {
@@ -197,7 +197,7 @@ func hidden(t *testing.T, r redis.UniversalClient, dir, text string) (looked int
 	return looked
 }
 
-// A dispatcher that was not given the key calls nothing that it can't open, parks nothing, and says what is missing.
+// A dispatcher without the key does not call jobs that it can't open, does not park them, and says what is missing.
 func TestAForgottenKeyLosesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [1/s]}\n")

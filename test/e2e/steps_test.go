@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// machine is a world that follows the commands of a page. What they do to a machine is done in a directory; systemctl starts and stops the story's own processes.
+// machine is a world that follows the commands of a page. They run in a directory instead of a machine, and systemctl starts and stops the story's own processes.
 type machine struct {
 	*world
 	page     string
@@ -24,7 +24,7 @@ type machine struct {
 	refusals int               // how many starts ended at once, since Redis was restored
 }
 
-// newMachine reads a page of docs/. Its machine has the programs of a directory installed, a Redis of its configuration file, and the dispatcher's file where systemd has it.
+// newMachine reads a page of docs/. Its machine has the programs of a directory, a Redis with its configuration file, and the dispatcher's file where systemd expects it.
 func newMachine(t *testing.T, page, programs string) *machine {
 	t.Helper()
 	w := newWorld(t, provider.Config{Limits: perSecond100}, "      key_lifetime: 24h\n    leak: {limits: [100/s], jitter: 50ms}\n    amount: {field: amount, currency: currency}\n    admission: {burst: 10000}\n")
@@ -43,7 +43,7 @@ func newMachine(t *testing.T, page, programs string) *machine {
 	return m
 }
 
-// ship copies both programs.
+// ship copies both programs to a directory.
 func (m *machine) ship(from, to string) {
 	m.t.Helper()
 	if out, err := exec.Command("install", "-D", "-t", to, filepath.Join(from, "dispatcher"), filepath.Join(from, "enqueue")).CombinedOutput(); err != nil {
@@ -89,7 +89,7 @@ func (m *machine) command(line string) {
 	}
 }
 
-// here puts the directories and ports of the page into the machine's own.
+// here replaces the directories and ports of the page by the machine's own.
 func (m *machine) here(line string) string {
 	for of, is := range m.ports {
 		line = strings.ReplaceAll(line, ":"+of, ":"+is)
@@ -144,7 +144,7 @@ func (m *machine) done(n int) {
 	m.shown(m.t, time.Minute, fmt.Sprintf("%d jobs to be done", n), func() bool { return m.status().Done == n })
 }
 
-// docs/upgrading.md is followed command by command while jobs wait and are called: to the new version, and back.
+// The commands of docs/upgrading.md are right, to the new version and back, while jobs wait and are called.
 func TestTheStepsOfAnUpgradeAreRight(t *testing.T) {
 	t.Parallel()
 	old := needsHistory(t)
@@ -176,7 +176,7 @@ func (m *machine) installed(from string) {
 	}
 }
 
-// docs/backup.md is followed command by command: some jobs are done when the backup is taken, some wait and are called afterwards, and some come afterwards. After the restore each is done and none is charged twice.
+// The commands of docs/backup.md are right. Some jobs are done when the backup is taken, some wait and are called afterwards, and some are enqueued afterwards. After the restore each is done, and none is charged twice.
 func TestABackupIsRestoredAsThePageSays(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t, "backup.md", bin)
@@ -220,7 +220,7 @@ func TestABackupIsRestoredAsThePageSays(t *testing.T) {
 	m.shown(t, time.Minute, "all to be there after another start", func() bool { return m.do("dispatcher", "status").code == 0 && m.status().Done == 130 })
 }
 
-// settlement writes the provider's report of what was charged.
+// settlement writes the provider's report of its charges.
 func (m *machine) settlement() {
 	m.t.Helper()
 	report, charged := "invoice,gross,currency\n", map[string]bool{}

@@ -13,10 +13,10 @@ import (
 	"spillway/internal/testkit"
 )
 
-// payloadCanary stands in every payload; no span may hold it.
+// payloadCanary is in every payload. No span may hold it.
 const payloadCanary = "CARD-4242-CANARY"
 
-// tracing has everything that the story starts send its traces to a collector, at once.
+// tracing makes the programs of the story send their traces to a collector at once.
 func (w *world) tracing(more ...string) *testkit.Collector {
 	c := testkit.NewCollector(w.t)
 	w.more = append([]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_BSP_SCHEDULE_DELAY=50"}, more...)
@@ -124,7 +124,7 @@ func TestAnAPICallersTraceLeadsToTheJobs(t *testing.T) {
 	}
 }
 
-// Nothing is traced unless it is asked for, and a collector that is away stops nothing.
+// Nothing is traced unless somebody asks for it, and a collector that is away stops nothing.
 func TestWithoutACollectorJobsGoOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, provider.Config{}, "    leak: {limits: [100/s]}\n")

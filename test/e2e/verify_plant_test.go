@@ -15,7 +15,7 @@ import (
 	"spillway/internal/verify"
 )
 
-// violation is one that is planted into the files of a clean run.
+// violation is a change of the files of a clean run that must be found.
 type violation struct {
 	name, kind string
 	plant      func(t *testing.T, h *history)
@@ -35,14 +35,14 @@ func (v violation) find(t *testing.T, h *history) {
 	}
 }
 
-// evenly has the calls come so many microseconds apart, in the order in which they came.
+// evenly spaces the calls by that many microseconds, in their order.
 func (h *history) evenly(apart int64) {
 	for i := range h.calls {
 		h.calls[i].At = h.calls[0].At + int64(i)*apart
 	}
 }
 
-// crowd has the calls that fit come at once, after all others, and repeats with them, which charge nothing: one more than the limit allows.
+// crowd moves the calls that fit to one moment after all others, and adds repeats that charge nothing, until there is one more than the limit allows.
 func (h *history) crowd(limit int, fit func(provider.CallLine) bool) {
 	last, n := h.calls[len(h.calls)-1].At+time.Minute.Microseconds(), 0
 	var one provider.CallLine
@@ -58,7 +58,7 @@ func (h *history) crowd(limit int, fit func(provider.CallLine) bool) {
 	}
 }
 
-// charge is the call that charged a job.
+// charge returns the call that charged a job.
 func (h *history) charge(t *testing.T, id string) *provider.CallLine {
 	t.Helper()
 	for i := range h.calls {
@@ -81,7 +81,7 @@ func (h *history) book(t *testing.T, id string) map[string]any {
 	return nil
 }
 
-// first is the first job of the books in a state.
+// first returns the first job of the books in a state.
 func (h *history) first(t *testing.T, state string) string {
 	t.Helper()
 	for _, b := range h.books {
@@ -93,7 +93,7 @@ func (h *history) first(t *testing.T, state string) string {
 	return ""
 }
 
-// uncalled takes the calls of jobs out of the log.
+// uncalled removes the calls of jobs from the log.
 func (h *history) uncalled(ids ...string) {
 	h.calls = slices.DeleteFunc(h.calls, func(c provider.CallLine) bool { return slices.Contains(ids, jobOf(c)) })
 }
@@ -102,13 +102,13 @@ func (h *history) unbooked(id string) {
 	h.books = slices.DeleteFunc(h.books, func(b map[string]any) bool { return b["id"] == id })
 }
 
-// again adds a call like one that there was.
+// again adds a copy of a call.
 func (h *history) again(c provider.CallLine, later time.Duration, key string) {
 	c.At, c.Key = c.At+later.Microseconds(), key
 	h.calls = append(h.calls, c)
 }
 
-// entries are the lines of the trail that are entries.
+// entries returns the lines of the trail that are entries.
 func (h *history) entries() (all []map[string]any) {
 	for _, l := range h.trail {
 		if l["kind"] == "entry" {
@@ -118,7 +118,7 @@ func (h *history) entries() (all []map[string]any) {
 	return all
 }
 
-// planted are the violations. Each is made by a change of the files of a real run.
+// planted returns the violations. Each changes the files of a real run.
 func planted() []violation {
 	type found = map[verify.Kind]int64
 	set := func(id, field string, to any) func(*testing.T, *history) {

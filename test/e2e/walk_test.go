@@ -70,10 +70,10 @@ func TestWhatAdmissionHasNoRoomForGoesInByItselfInOrder(t *testing.T) {
 	}
 }
 
-// together is how many calls a busy machine may have under way at once at 100/s. Of 1500 in any order, most would be further from their turn.
+// together is how many calls a busy machine may have under way at once at 100/s. If 1500 calls came in any order, most would be further from their turn.
 const together = 100
 
-// outOfOrder counts the calls that came further from their turn than calls under way together explain.
+// outOfOrder counts the calls that were further from their turn than calls under way together explain.
 func outOfOrder(order []string) int {
 	sorted := slices.Sorted(slices.Values(order))
 	far := 0
@@ -120,7 +120,7 @@ func TestA429HoldsEverybodyAndLosesNothing(t *testing.T) {
 	if s := w.settled(60 * time.Second); s.Done != 60 {
 		t.Errorf("done %d of 60, parked %v: a 429 must spend no attempt", s.Done, s.Parked)
 	}
-	// Calls that are under way when a hold begins get a 429 too, on a busy machine all of them; how soon a hold stops every process is another test's.
+	// Calls that are under way when a hold begins get a 429 too; on a busy machine that may be all of them. Another test checks how soon a hold stops every process.
 	if seen := w.provider.Stats(); seen.TooMany == 0 || seen.ChargedTwice > 0 {
 		t.Errorf("%d answers 429, %d charged twice: want some 429s", seen.TooMany, seen.ChargedTwice)
 	}

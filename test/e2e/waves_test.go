@@ -18,10 +18,10 @@ const (
 	ownRate    = 100 // calls a second
 )
 
-// stretch is the calls of some time.
+// stretch counts the calls of some time.
 type stretch struct{ calls, first int }
 
-// watch is what is held against the promise: the provider's record, and since when jobs may expect it to be kept.
+// watch is what is compared with the promise: the provider's record, and the end of the trouble.
 type watch struct {
 	calls  []provider.CallLine
 	over   time.Time // the end of the trouble
@@ -30,12 +30,12 @@ type watch struct {
 	jitter time.Duration
 }
 
-// most is how many calls the jitter allowance leaves in some time.
+// most returns how many calls the jitter allowance leaves in some time.
 func (w watch) most(in time.Duration) float64 {
 	return ownRate * in.Seconds() * time.Second.Seconds() / (time.Second + w.jitter).Seconds()
 }
 
-// between counts the calls from one time until before another.
+// between counts the calls in [from, to).
 func (w watch) between(from, to time.Time) (s stretch) {
 	at := func(t time.Time) int {
 		i, _ := slices.BinarySearchFunc(w.calls, t.UnixMicro(), func(c provider.CallLine, t int64) int { return cmp.Compare(c.At, t) })
@@ -50,8 +50,8 @@ func (w watch) between(from, to time.Time) (s stretch) {
 	return s
 }
 
-// waves returns the stretches after the trouble, from circuit.max and a second after its end on, at whose ends jobs still wait that were not
-// called yet. When so few are left that they may be on their way, it is over.
+// waves returns the stretches that begin circuit.max and a second after the end of the trouble, as long as jobs wait for their first call at the end of a
+// stretch. Jobs that are so few that they may be in hand do not count.
 func (w watch) waves() (list []stretch) {
 	for from := w.over.Add(circuitMax + time.Second); !from.Add(wave).After(w.until); from = from.Add(wave) {
 		if w.jobs-w.between(time.Time{}, from.Add(wave)).first < ownRate/2 {
@@ -62,7 +62,7 @@ func (w watch) waves() (list []stretch) {
 	return list
 }
 
-// reached is how long after the trouble the first 3 s began with 95 % of the calls that the limit allows; negative if none did.
+// reached returns how long after the trouble the first 3 s with 95 % of the allowed calls began; negative if there were none.
 func (w watch) reached() time.Duration {
 	for after := time.Duration(0); w.over.Add(after).Before(w.until); after += 100 * time.Millisecond {
 		from := w.over.Add(after)
@@ -83,7 +83,7 @@ func (w watch) charged() (n int) {
 	return n
 }
 
-// used is the rate in some stretches, in % of the limit; firsts is how many of their calls were first ones, in %.
+// used returns the rate in some stretches, in % of the limit. firsts returns the share of first calls, in %.
 func (w watch) used(list ...stretch) float64 {
 	return 100 * float64(sum(list).calls) / (w.most(wave) * float64(len(list)))
 }
@@ -99,16 +99,16 @@ func sum(list []stretch) (s stretch) {
 	return s
 }
 
-// ahead is how many slots may be given out and not called yet at the ends of a stretch: those of 100 ms.
+// ahead is how many slots may be given out and not yet called at the ends of a stretch: those of 100 ms.
 const ahead = ownRate / 10
 
-// kept says whether some stretches keep the promise.
+// kept reports whether some stretches keep the promise.
 func (w watch) kept(list ...stretch) bool {
 	return w.used(list...) >= 95 && 2*sum(list).first >= sum(list).calls-ahead
 }
 
-// faults says what breaks the promise. Strictly each stretch must keep it, and all of them together. A busy machine keeps it roughly: then it is all of them together
-// that count, and that nobody starves. Jobs that starve others leave them a twentieth.
+// faults says what breaks the promise. If strict, each stretch must keep it, and all of them together. A busy machine keeps it roughly: then only all stretches together
+// count, and that no job starves. Jobs that starve others leave them a twentieth.
 func (w watch) faults(strict bool) (faults []string) {
 	list := w.waves()
 	if len(list) == 0 {
@@ -126,7 +126,7 @@ func (w watch) faults(strict bool) (faults []string) {
 	return faults
 }
 
-// String is a line of figures.
+// String returns a line of figures.
 func (w watch) String() string {
 	var b strings.Builder
 	reached := "never"
