@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// answer is one that is ready to be sent.
+// answer is an answer that is ready to be sent.
 type answer struct {
 	status  int
 	headers map[string]string
 	body    string
 }
 
-// with returns the headers with one more. The ones given stay as they are: saved answers share them.
+// with returns the headers with one more. It does not change the given ones, which saved answers share.
 func with(headers map[string]string, name, value string) map[string]string {
 	all := maps.Clone(headers)
 	if all == nil {
@@ -27,7 +27,7 @@ func with(headers map[string]string, name, value string) map[string]string {
 
 var word = regexp.MustCompile(`\{[a-z_]+\}`)
 
-// fillIn replaces words in braces. Those it does not know stay: they are JSON.
+// fillIn replaces words in braces. Unknown ones stay: they are JSON.
 func fillIn(text string, words map[string]string) string {
 	if !strings.Contains(text, "{") {
 		return text
@@ -40,7 +40,7 @@ func fillIn(text string, words map[string]string) string {
 	})
 }
 
-// quoted writes a text as it stands between the quotes of JSON.
+// quoted returns a text as JSON has it between quotes.
 func quoted(text string) string {
 	b, err := json.Marshal(text)
 	if err != nil {
@@ -52,7 +52,7 @@ func quoted(text string) string {
 // bodyWords are the words that every template knows.
 var bodyWords = []string{"id", "n", "reference", "amount", "currency", "key", "status", "host", "unix", "retry_after", "payments", "more", "next_cursor", "next_page", "next_url", "next_link", "stored_status", "stored_text", "stored_body"}
 
-// words are those of a payment as it is at a moment, as they stand in a body. Without a payment they are the call's.
+// words returns the words of a payment at a moment, as a body has them. Without a payment they are those of the call.
 func (d *Double) words(c *call, p *payment, at instant) map[string]string {
 	w := map[string]string{"id": "", "n": "0", "reference": c.reference, "amount": c.amount, "currency": c.currency, "key": c.key, "status": "", "host": c.host,
 		"retry_after": "1", "unix": "0"}

@@ -19,16 +19,16 @@ import (
 	"time"
 )
 
-// call is one request, as far as the double looks at it.
+// call is the part of a request that the double reads.
 type call struct {
-	at       instant // it came in
+	at       instant // of its arrival
 	method   string
 	path     string
 	host     string
 	ip       string
 	header   http.Header
 	query    url.Values
-	endpoint *Endpoint         // nil: nothing is there
+	endpoint *Endpoint         // nil: there is none at the path
 	parts    map[string]string // of the path, by the endpoint's names
 	fields   map[string]any    // of the body, by dotted path: text, json.Number, bool or nil
 	broken   error             // the body is not what it should be
@@ -69,7 +69,7 @@ func (d *Double) read(r *http.Request, body []byte) *call {
 		c.job = generation.ReplaceAllString(c.key, "")
 	}
 	if c.job == "" {
-		c.job = fmt.Sprintf("call %d", d.nameless.Add(1)) // a job of its own: neither the table nor the call has anything to tell it from others
+		c.job = fmt.Sprintf("call %d", d.nameless.Add(1)) // a job of its own: nothing in the table or the call distinguishes it from others
 	}
 	c.print = d.fingerprint(c)
 	c.log = &Call{At: d.date(c.at), Job: c.job, Key: c.key, Method: c.method, Path: c.path}
@@ -107,7 +107,7 @@ func (d *Double) findKey(c *call) {
 	}
 }
 
-// text returns a field's value as text; "" where there is none.
+// text returns a field's value as text; "" if there is none.
 func (c *call) text(field string) string {
 	if start, many := strings.CutSuffix(field, "*"); many {
 		for _, name := range slices.Sorted(maps.Keys(c.fields)) {
@@ -123,7 +123,7 @@ func (c *call) text(field string) string {
 	return ""
 }
 
-// fingerprint is of what has to be equal in a repeat. The key is not a parameter, though it may stand among them.
+// fingerprint returns the fingerprint of the parameters that must be equal in a repeat. The key is no parameter, though it may be among them.
 func (d *Double) fingerprint(c *call) string {
 	h := sha256.New()
 	for _, part := range d.table.Saved.Compare {
@@ -195,7 +195,7 @@ func flatten(into map[string]any, path string, v any) {
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$`)
 
-// badKey returns the answer to a key that is missing or can't be one; "" where it is good.
+// badKey returns the answer to a missing or invalid key; "" if the key is good.
 func (d *Double) badKey(c *call) string {
 	if c.endpoint.Keyless {
 		return ""
@@ -224,7 +224,7 @@ var amounts = map[string]*regexp.Regexp{
 	"number": regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`),
 }
 
-// badRequest says what is wrong with a payment's parameters; nil where nothing is.
+// badRequest returns what is wrong with a payment's parameters; nil if nothing is.
 func (d *Double) badRequest(c *call) error {
 	req := d.table.Request
 	if c.broken != nil {
@@ -248,7 +248,7 @@ func (d *Double) badRequest(c *call) error {
 	return nil
 }
 
-// endpoint finds what is at a path: the first of the table's that fits. Nil: nothing is.
+// endpoint returns the first endpoint of the table that fits the path; nil if there is none.
 func (t *Table) endpoint(method, path string) (*Endpoint, map[string]string) {
 	for i := range t.Endpoints {
 		e := &t.Endpoints[i]
@@ -267,7 +267,7 @@ func (t *Table) endpoint(method, path string) (*Endpoint, map[string]string) {
 
 var anyPayment = Endpoint{Kind: "pay"}
 
-// asks says whether the endpoint only looks.
+// asks reports whether the endpoint is one of look-ups.
 func (e *Endpoint) asks() bool {
 	return e.Kind == "get" || e.Kind == "search" || e.Kind == "list" || e.Kind == "stored"
 }
@@ -300,11 +300,11 @@ type Call struct {
 	// Answer is its name in the table, and Status the one sent; 0: the connection was cut, or there is no answer yet.
 	Answer string `json:"answer"`
 	Status int    `json:"status"`
-	// Look is the kind of a look-up: get, search, list or stored; "" of a payment. Job is whom it was about then; "" of a list.
+	// Look is the kind of a look-up: get, search, list or stored; "" for a payment. For a look-up, Job is the job that it was about; "" for a list.
 	Look string `json:"look,omitempty"`
-	// Said is what a look-up showed: "nothing", a payment's state and id, or how many payments. "" where it failed.
+	// Said is what a look-up showed: "nothing", a payment's state and id, or how many payments. "" if it failed.
 	Said string `json:"said,omitempty"`
-	// Truth is the states of what the ledger had of the job at that moment; "" is nothing.
+	// Truth has the states of the job's entries in the ledger at that moment; "" is none.
 	Truth string `json:"truth,omitempty"`
 	// Repeat says that the key was known.
 	Repeat bool `json:"repeat,omitempty"`

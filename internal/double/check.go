@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// always are the answers that each table has.
+// always has the answers that each table must have.
 var always = []string{"paid", "decline", "error", "unavailable", "unauthorised", "invalid", "not-found"}
 
-// check says what is wrong with a table: the first fault of all.
+// check returns the first fault of a table.
 func (t *Table) check() error {
 	for _, check := range []func() error{t.checkWords, t.checkRequest, t.checkKeys, t.checkAnswers, t.checkLimits, t.checkEndpoints, t.checkFates} {
 		if err := check(); err != nil {
@@ -81,7 +81,7 @@ func (t *Table) checkKeys() error {
 	return nil
 }
 
-// checkAnswers looks for answers that are named and not there, and for bodies that are no JSON when they are filled in.
+// checkAnswers finds answers that are named but missing, and bodies that are no JSON when they are filled in.
 func (t *Table) checkAnswers() error {
 	named := slices.Clone(always)
 	for _, k := range t.Keys {
@@ -130,7 +130,7 @@ func (t *Table) checkAnswers() error {
 	return nil
 }
 
-// isJSON fills a template in with plain values.
+// isJSON checks a template with plain values filled in.
 func isJSON(template string) error {
 	words := map[string]string{}
 	for _, name := range bodyWords {
@@ -188,7 +188,7 @@ func (t *Table) checkEndpoints() error {
 	return nil
 }
 
-// checkFates says which plan the table can't carry out.
+// checkFates finds a plan that the table can't carry out.
 func (t *Table) checkFates() error {
 	for name := range t.Without {
 		if _, known := kinds[name]; !known || t.has(name) {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// control answers what is not a gateway's: the ledger, the log of calls, the tokens and the fates.
+// control serves what no gateway has: the ledger, the log of calls, the tokens and the fates.
 func (d *Double) control(w http.ResponseWriter, r *http.Request, what string) {
 	switch r.Method + " " + what {
 	case "GET ledger":

@@ -1,8 +1,8 @@
-// Package double plays real payment gateways, each as its own documents say: strictly, not kindly. A gateway is one YAML table in
-// tables/; the code knows none by name. What a double does is written from the provider's documents, apart from the code that
-// judges answers, so that each can be held against the other.
+// Package double plays real payment gateways, strictly as their own documents say. A gateway is one YAML table in
+// tables/; the code has no names of gateways. The doubles were written from the providers' documents, independently of the code that
+// judges answers, so that each can be compared with the other.
 //
-// Keys die at exactly the published minimum, limits hold in every rolling window, and where no document says what happens a
+// Keys expire at exactly the published minimum, and limits hold in every rolling window. Where no document says what happens, a
 // double plays each of several answers in turn.
 package double
 
@@ -16,9 +16,9 @@ import (
 	"spillway/internal/clock"
 )
 
-// Options says how a double is run. The zero Options is the machine's clock at its own pace, without fates.
+// Options say how a double runs. The zero Options use the machine's clock at its own pace, without fates.
 type Options struct {
-	// Clock tells the time and waits. Nil is the machine's.
+	// Clock tells the time and waits. Nil is the machine's clock.
 	Clock clock.Clock
 	// TimeScale makes the double's time run faster than the clock's: the life of keys, windows, delays and lags. 0 is 1. At 1000 a day
 	// takes 86.4 s, and a limit of 25/s lets 25 calls through in each millisecond.
@@ -29,14 +29,14 @@ type Options struct {
 	KeyLife time.Duration
 	// Lag is how long searches and lists don't find a new payment, by the double's time. 0 is as long as the table says.
 	Lag time.Duration
-	// TokenLife is how long OAuth tokens live, by the double's time. 0 is as long as the table says. It is an error where the gateway has
-	// no token endpoint, and so is Client.
+	// TokenLife is how long OAuth tokens live, by the double's time. 0 is as long as the table says. If the gateway has
+	// no token endpoint, TokenLife and Client are errors.
 	TokenLife time.Duration
-	// Client is the only one that gets tokens, as ID:SECRET. "" gives one to whoever sends both.
+	// Client is the only client that gets tokens, as ID:SECRET. With "" any client with an id and a secret gets one.
 	Client string
 	// Fates are armed from the start, in this order.
 	Fates []Fate
-	// Choose fixes what is otherwise taken in turn: "running" for what a repeat gets while the first call runs, "2xx", "4xx" and
+	// Choose fixes a choice that is otherwise taken in turn: "running" for what a repeat gets while the first call runs, "2xx", "4xx" and
 	// "5xx" for what is saved. The value is one of the table's.
 	Choose map[string]string
 }
@@ -66,12 +66,12 @@ type Double struct {
 	flying   map[subject]int
 	turns    map[string]int
 	tokens   tokens
-	sums     map[string]instant // the last charge of each content, for gateways that guess doubles by it
+	sums     map[string]instant // the last charge of each content, for gateways that guess duplicates by it
 	working  []*execution
 }
 
-// New returns a double that behaves as the table says. It fails where a fate is none of the table's, a choice is
-// none, or a time is negative.
+// New returns a double that behaves as the table says. It fails if the table does not have a fate or a choice,
+// or if a time is negative.
 func New(t *Table, o Options) (*Double, error) {
 	d := &Double{table: t, clock: o.Clock, scale: o.TimeScale, service: o.Service, keyLife: o.KeyLife, lag: o.Lag, choose: o.Choose,
 		keys: map[string]*record{}, byID: map[string]*payment{}, byJob: map[string][]*booking{}, windows: map[subject]*window{}, flying: map[subject]int{},
@@ -99,13 +99,13 @@ func New(t *Table, o Options) (*Double, error) {
 	return d, nil
 }
 
-// Table returns what the double plays.
+// Table returns the table that the double plays.
 func (d *Double) Table() *Table { return d.table }
 
 // instant is a moment of the double's own time, counted from its start.
 type instant = time.Duration
 
-// at returns the double's moment for one of the clock's.
+// at returns the moment of the double for a moment of the clock.
 func (d *Double) at(t time.Time) instant { return d.scaled(t.Sub(d.began)) }
 
 func (d *Double) now() instant { return d.at(d.clock.Now()) }
@@ -113,7 +113,7 @@ func (d *Double) now() instant { return d.at(d.clock.Now()) }
 // date returns a moment as the double's calendar shows it.
 func (d *Double) date(i instant) time.Time { return d.began.Add(i).Round(0) }
 
-// real returns how long a time of the double takes by the clock, rounded up to a nanosecond.
+// real converts a time of the double to one of the clock, rounded up to a nanosecond.
 func (d *Double) real(i instant) time.Duration {
 	if d.scale == 1 {
 		return i
@@ -138,8 +138,8 @@ func (d *Double) until(ctx context.Context, moment instant) error {
 
 type arrivalKey struct{}
 
-// WithArrival returns a context that says when its request came in, by the machine's clock, where the server knows it better than
-// the handler. Limits go by it.
+// WithArrival returns a context with the arrival time of its request, by the machine's clock, for a server that knows it better than
+// the handler. Limits use it.
 func WithArrival(ctx context.Context, at time.Time) context.Context {
 	return context.WithValue(ctx, arrivalKey{}, at)
 }
@@ -151,7 +151,7 @@ func (d *Double) arrival(ctx context.Context) instant {
 	return d.now()
 }
 
-// turn takes the next of several names, or the one that was chosen for the occasion.
+// turn returns the next of several names, or the one that Choose has fixed.
 func (d *Double) turn(occasion string, of names) string {
 	if len(of) == 0 {
 		return ""
@@ -164,7 +164,7 @@ func (d *Double) turn(occasion string, of names) string {
 	return of[n%len(of)]
 }
 
-// scaled returns how much of the double's time a time by the clock is.
+// scaled converts a time of the clock to one of the double.
 func (d *Double) scaled(real time.Duration) instant {
 	if d.scale == 1 {
 		return real

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// execution is the work on one call. It ends by itself, whether its caller waits or not: whoever looks next finds it done.
+// execution is the work on one call. It ends at its time, whether its caller waits or not: the next call finds it done.
 type execution struct {
 	call    *call
 	fate    *armedFate // nil: none
 	outcome string     // the name of its answer
 	charges bool
-	saves   string // overrides the table's; "": it does not
+	saves   string // overrides the table's, unless ""
 	target  *payment
 	rec     *record // of its key; nil: it has none
 	ends    instant
 	reply   reply
 }
 
-// record is what is known of one key.
+// record is what is known about one key.
 type record struct {
 	born    instant
 	life    span
@@ -62,7 +62,7 @@ func (d *Double) execute(c *call, f *armedFate, target *payment) reply {
 	if e.ends > now {
 		d.working = append(d.working, e)
 		if cut && f.plan.Delay {
-			return reply{name: e.outcome, cut: true} // at once, while the work goes on
+			return reply{name: e.outcome, cut: true} // at once, while the work continues
 		}
 		return reply{name: e.outcome, wait: e, cut: cut}
 	}
@@ -72,7 +72,7 @@ func (d *Double) execute(c *call, f *armedFate, target *payment) reply {
 	return rep
 }
 
-// settle finishes what has ended by now, in order.
+// settle finishes the executions that have ended by now, in order.
 func (d *Double) settle() {
 	for now := d.now(); len(d.working) > 0; {
 		slices.SortStableFunc(d.working, func(a, b *execution) int { return cmp.Compare(a.ends, b.ends) })
@@ -85,7 +85,7 @@ func (d *Double) settle() {
 	}
 }
 
-// finish does what the work comes to: the payment, the booking, the answer, and what is saved of it.
+// finish carries out the result of the work: the payment, the entry, the answer, and what is saved.
 func (d *Double) finish(e *execution) {
 	c, p := e.call, e.target
 	_, isState := d.table.Words[e.outcome]
@@ -100,7 +100,7 @@ func (d *Double) finish(e *execution) {
 	}
 	if e.charges {
 		d.book(e, p)
-	} else if f := e.fate; f != nil && f.Final == "paid" && p == nil { // rolled forward later, behind the answer's back
+	} else if f := e.fate; f != nil && f.Final == "paid" && p == nil { // rolled forward later, unlike what the answer says
 		d.working = append(d.working, &execution{call: c, fate: &armedFate{Fate: Fate{Name: f.Name}}, outcome: "paid", charges: true, ends: e.ends + f.later()})
 	}
 	name := e.outcome
@@ -113,15 +113,15 @@ func (d *Double) finish(e *execution) {
 	}
 }
 
-// stateOf is the state of a payment that the work leaves.
+// stateOf returns the state in which the work leaves the payment.
 func (d *Double) stateOf(e *execution, isState bool) string {
 	if isState {
 		return e.outcome
 	}
-	return "paid" // by an answer that does not say so
+	return "paid" // although the answer does not say so
 }
 
-// save keeps under the key what the table says.
+// save saves under the key what the table says.
 func (d *Double) save(e *execution, p *payment) {
 	rec, mode := e.rec, e.saves
 	if mode == "" {
@@ -145,7 +145,7 @@ func (d *Double) save(e *execution, p *payment) {
 	}
 }
 
-// known returns what is known of a call's key: nothing, from the moment on at which its life is over.
+// known returns the record of a call's key; nil from the end of the key's life on.
 func (d *Double) known(c *call) *record {
 	rec := d.keys[c.identity]
 	if c.rule == nil || rec == nil {
@@ -164,7 +164,7 @@ func (d *Double) repeat(c *call, rec *record) reply {
 	if rec.fate != nil {
 		c.log.Fate = rec.fate.Name
 		if rec.fate.plan.Outage {
-			return d.say(c, "unavailable", nil) // for as long as the key is known: nobody behind it is reached
+			return d.say(c, "unavailable", nil) // as long as the key is known
 		}
 	}
 	s := d.table.Saved
@@ -192,7 +192,7 @@ func (d *Double) repeat(c *call, rec *record) reply {
 	return d.say(c, rec.mode, rec.payment)
 }
 
-// whileRunning is what a repeat gets before the first call is done.
+// whileRunning returns what a repeat gets before the first call is done.
 func (d *Double) whileRunning(c *call, rec *record) reply {
 	name := rec.fate.running(d)
 	if name == "" {
@@ -204,7 +204,7 @@ func (d *Double) whileRunning(c *call, rec *record) reply {
 	return d.say(c, name, nil)
 }
 
-// foreign makes a key known as if somebody else had used it before, for another payment.
+// foreign makes a key known as if another caller had used it before, for another payment.
 func (d *Double) foreign(c *call, f *armedFate) *record {
 	theirs := *c
 	theirs.reference, theirs.job, theirs.amount = "of-somebody-else", "of-somebody-else", anotherAmount(c.amount)

@@ -12,43 +12,43 @@ import (
 	"spillway/internal/job"
 )
 
-// Fate is trouble that particular jobs meet. It says which ones by Job, Key or Share: one of the three.
+// Fate is a trouble of particular jobs. Job, Key or Share says which jobs: one of the three.
 type Fate struct {
 	// Name is one of FateNames.
 	Name string
-	// Job is the caller's own id, as the payment's reference has it or, without one, its key; with a star at its end, what ids begin
-	// with.
+	// Job is the caller's own id: the payment's reference or, without one, its key. With a star at its end it is the beginning
+	// of ids.
 	Job string
-	// Key is what keys begin with.
+	// Key is the beginning of keys.
 	Key string
-	// Share is the share of all jobs, 0 to 1. It is drawn by a hash of the job's id, the fate and Seed: the same jobs each time.
+	// Share is the share of all jobs, 0 to 1. A hash of the job's id, the fate and Seed selects them: the same jobs each time.
 	Share float64
 	Seed  uint64
-	// Calls is how many of a job's calls meet it: calls that are executed, or for a fate that comes before that, calls. 0 is 1; -1 is
-	// all. Repeats of a key go by what its first call met.
+	// Calls is how many of a job's calls meet it. For a fate that comes before the execution all calls count, else only executed ones. 0 is 1; -1 is
+	// all. Repeats of a key follow what its first call met.
 	Calls int
 	// Reason chooses one of the fate's answers, by its name or the end of its name. "" takes them in turn.
 	Reason string
-	// Charge says whether money moves before the answer. Nil leaves it to the fate.
+	// Charge says whether the payment is charged before the answer. Nil leaves it to the fate.
 	Charge *bool
 	// Save says what the key keeps: answer or nothing. "" leaves it to the fate.
 	Save string
-	// Delay is how long an execution takes that takes long, and with Final when the payment goes there. 0 is 30 s, and with Final 72 h.
+	// Delay is the length of a long execution. With Final it is when the payment reaches that state. 0 is 30 s, and with Final 72 h.
 	Delay time.Duration
 	// Life is how long the key lives. 0 is as long as the table says.
 	Life time.Duration
 	// Running chooses what repeats get while the first call runs. "" takes them in turn.
 	Running string
 	// Final is the state in which the payment ends. "" leaves it to the fate and the table. With an error that has charged nothing, paid
-	// is a payment that is made later, though the answer was an error.
+	// means that the payment is made later, although the answer was an error.
 	Final string
 }
 
-// fateWords are what ParseFate knows, as people write them.
+// fateWords are the fields that ParseFate knows, as people write them.
 var fateWords = []string{"job", "key", "share", "seed", "calls", "reason", "charge", "save", "delay", "life", "running", "final"}
 
 // ParseFate reads FATE=WHAT: saved-500=share=5%,charge=true or 429=job=inv-00003,reason=global-rate,calls=3. WHAT is job=ID (job=old-* for
-// all that begin so), key=PREFIX or share=5%, and then what Fate has: seed, calls (or all), reason, charge, save, delay, life, running, final.
+// all that begin so), key=PREFIX or share=5%, followed by the other fields of Fate: seed, calls (or all), reason, charge, save, delay, life, running, final.
 func ParseFate(text string) (Fate, error) {
 	name, what, _ := strings.Cut(text, "=")
 	f := Fate{Name: name}
@@ -129,7 +129,7 @@ func parseShare(text string) (float64, error) {
 	return share, nil
 }
 
-// check says what is wrong with the fate, whatever the gateway.
+// check returns what is wrong with the fate at any gateway.
 func (f Fate) check() error {
 	if _, known := kinds[f.Name]; !known {
 		return fmt.Errorf("there is no fate %q%s; there are %s", f.Name, job.DidYouMean(f.Name, "", FateNames()), strings.Join(FateNames(), ", "))
@@ -151,7 +151,7 @@ func (f Fate) check() error {
 	return nil
 }
 
-// fits says whether the fate is that of a call's job.
+// fits reports whether the job of a call has the fate.
 func (f Fate) fits(c *call) bool {
 	switch start, many := strings.CutSuffix(f.Job, "*"); {
 	case f.Key != "":
@@ -180,8 +180,8 @@ type armedFate struct {
 	met  map[string]int // calls, by job
 }
 
-// Arm puts fates into force, behind those that are. Of several that fit a call the first holds that is not used up. A fate that the gateway's
-// documents exclude is refused; nothing is armed then.
+// Arm puts fates into force, after those that are in force already. If several fit a call, the first one that is not used up counts. A fate that the gateway's
+// documents exclude is refused, and then none is armed.
 func (d *Double) Arm(fates ...Fate) error {
 	var armed []*armedFate
 	for _, f := range fates {
@@ -196,7 +196,7 @@ func (d *Double) Arm(fates ...Fate) error {
 	return nil
 }
 
-// Disarm takes all fates away. What calls have met stays as it is.
+// Disarm removes all fates. What calls have already met stays.
 func (d *Double) Disarm() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -230,7 +230,7 @@ func (t *Table) checkFate(f Fate) error {
 	return nil
 }
 
-// find returns the name that a reason means: the name itself, or one that ends in it.
+// find returns the name for a reason: the name itself, or one that ends in the reason.
 func find(of names, reason string) string {
 	for _, name := range of {
 		if name == reason || strings.HasSuffix(name, "-"+reason) {

@@ -17,10 +17,10 @@ type Entry struct {
 	// ID is the payment's at the gateway.
 	ID        string `json:"id"`
 	Reference string `json:"reference,omitempty"`
-	// Amount and Currency are as the request wrote them; "" where it carried none.
+	// Amount and Currency are as the request wrote them; "" if it had none.
 	Amount   string `json:"amount"`
 	Currency string `json:"currency,omitempty"`
-	// State is the payment's as it is now: paid, pending, failed or another of the table's words.
+	// State is the present state of the payment: paid, pending, failed or another of the table's words.
 	State string    `json:"state"`
 	At    time.Time `json:"at"` // by the double's calendar
 	Path  string    `json:"path"`
@@ -34,7 +34,7 @@ type booking struct {
 	payment *payment
 }
 
-// payment is one payment at the gateway, whether money moved for it or not.
+// payment is one payment at the gateway, charged or not.
 type payment struct {
 	n         int
 	id        string
@@ -48,7 +48,7 @@ type payment struct {
 	paid      bool
 	lag       *instant          // how long it is not found; nil: as long as any other
 	parts     map[string]string // of the path to which it was paid
-	fate      *armedFate        // to be met by its second call
+	fate      *armedFate        // of its second call
 }
 
 // move is a state that a payment goes into.
@@ -66,7 +66,7 @@ func (d *Double) newPayment(c *call, at instant, state string) *payment {
 	return p
 }
 
-// become puts the payment into a state, and what becomes of that by itself.
+// become puts the payment into a state, and schedules the later states that follow from it.
 func (p *payment) become(at instant, state string, t *Table) {
 	p.state, p.moves = state, nil
 	for _, m := range t.Moves[state] {
@@ -102,7 +102,7 @@ func (d *Double) book(e *execution, p *payment) {
 	}
 }
 
-// content is what two payments have in common that are taken for one.
+// content returns the fields that two payments have in common if the gateway takes them for one.
 func (dup *Duplicates) content(c *call) string {
 	var parts []string
 	for _, field := range dup.Same {
@@ -111,7 +111,7 @@ func (dup *Duplicates) content(c *call) string {
 	return strings.Join(parts, "\x00")
 }
 
-// guessesDouble says whether the call is taken for a double of another one.
+// guessesDouble reports whether the gateway takes the call for a duplicate of another one.
 func (d *Double) guessesDouble(c *call) bool {
 	dup := d.table.Duplicates
 	if dup == nil || dup.WithoutKey && c.rule != nil {
@@ -157,7 +157,7 @@ func (d *Double) Calls() []Call {
 	return all
 }
 
-// anotherAmount differs from an amount and has its form.
+// anotherAmount returns a different amount of the same form.
 func anotherAmount(amount string) string {
 	switch {
 	case amount == "":

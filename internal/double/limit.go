@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// subject is what one bound of the table counts: all, or those of one endpoint or address.
+// subject is what one bound of the table counts: all calls, or those of one endpoint or address.
 type subject struct {
 	limit int // its place in the table
 	who   string
 }
 
-// window holds the moments of calls, sorted. Those that no window reaches any more are dropped.
+// window has the sorted moments of calls. Those that no window reaches any more are dropped.
 type window struct{ times []instant }
 
-// place returns where t goes, after its equals. Arrivals come nearly in order: it looks from the end.
+// place returns the index of t, after equal ones. It searches from the end, since arrivals come nearly in order.
 func (w *window) place(t instant) int {
 	i := len(w.times)
 	for i > 0 && w.times[i-1] > t {
@@ -26,11 +26,11 @@ func (w *window) place(t instant) int {
 	return i
 }
 
-// fits says whether one more call at t leaves every window (x-length, x] with at most n calls. Only runs of n+1 calls that t is one
-// of can be too close together.
+// fits reports whether every window (x-length, x] has at most n calls with one more call at t. Only rows of n+1 calls that include t
+// can be too close together.
 func (w *window) fits(n int, length, t instant) bool {
 	i := w.place(t)
-	at := func(j int) instant { // as if t were in
+	at := func(j int) instant { // as if t were among them
 		switch {
 		case j < i:
 			return w.times[j]
@@ -65,7 +65,7 @@ func (w *window) in(length, t instant) []instant {
 	return w.times[first:w.place(t)]
 }
 
-// who returns whom a limit counts a call for; ok is false where it does not count it.
+// who returns for whom a limit counts a call; ok is false if it does not count the call.
 func (l *Limit) who(c *call) (who string, ok bool) {
 	asks := c.endpoint != nil && c.endpoint.asks()
 	switch l.Over {
@@ -95,7 +95,7 @@ func (d *Double) window(s subject) *window {
 	return w
 }
 
-// subjects are what a call counts for while it is under way.
+// subjects returns for what a call counts while it is under way.
 func (d *Double) subjects(c *call) (all []subject) {
 	for i := range d.table.Limits {
 		l := &d.table.Limits[i]
@@ -106,13 +106,13 @@ func (d *Double) subjects(c *call) (all []subject) {
 	return all
 }
 
-// overrun is a limit that a call is over.
+// overrun is a limit that a call exceeds.
 type overrun struct {
 	*Limit
 	subject
 }
 
-// count counts a call for all limits, or returns the first one that it is over: then it counts for none.
+// count counts a call for all limits. If it exceeds one, it counts for none, and that limit is returned.
 func (d *Double) count(c *call) *overrun {
 	var counted []subject
 	for i := range d.table.Limits {
@@ -165,7 +165,7 @@ func (d *Double) unauthorised(c *call) reply {
 	return d.say(c, "unauthorised", nil)
 }
 
-// fill takes up the longest window where a fate says so.
+// fill uses up the longest window if a fate says so.
 func (d *Double) fill(c *call) {
 	longest := -1
 	for i, l := range d.table.Limits {

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// finding is what a look-up comes to before anything goes wrong with it.
+// finding is the result of a look-up, before any fate changes it.
 type finding struct {
 	shown []*payment
 	last  *payment   // of a list's page
-	rest  []*payment // what the list has behind that
+	rest  []*payment // what the list has after that
 	rec   *record
 }
 
-// look answers a question about payments, and notes what it said. It moves nothing.
+// look answers a look-up, and logs the answer. It changes nothing.
 func (d *Double) look(c *call) reply {
 	f := d.due(c, lookStage)
 	if f != nil && len(f.plan.Gate) > 0 {
@@ -50,7 +50,7 @@ func (d *Double) look(c *call) reply {
 	return rep
 }
 
-// whose finds out which job a look-up is about, and notes what is true of it. A list is about all: fates are drawn by its number.
+// whose finds the job of a look-up, and logs the truth about it. A list is about all jobs: its number draws its fates.
 func (d *Double) whose(c *call) {
 	c.log.Look = c.endpoint.Kind
 	c.job, c.reference = "", ""
@@ -79,7 +79,7 @@ func (d *Double) whose(c *call) {
 	}
 }
 
-// jobOf is the caller's own id of a payment.
+// jobOf returns the caller's own id of a payment.
 func jobOf(p *payment) string {
 	if p.reference != "" {
 		return p.reference
@@ -87,7 +87,7 @@ func jobOf(p *payment) string {
 	return generation.ReplaceAllString(p.key, "")
 }
 
-// somebodyElses is a payment that is not ours, like the one that would have been shown.
+// somebodyElses returns a payment of another caller that is like the one that would have been shown.
 func (d *Double) somebodyElses(c *call, shown []*payment) *payment {
 	p := payment{n: len(d.payments) + 1, amount: "1", currency: c.currency, made: d.now(), state: d.table.Normal}
 	if len(shown) > 0 {
@@ -100,7 +100,7 @@ func (d *Double) somebodyElses(c *call, shown []*payment) *payment {
 	return &p
 }
 
-// find looks for what a look-up asks for. bad is the answer where it is not a question, or nothing is there.
+// find finds what a look-up asks for. bad is the answer if the look-up is invalid, or finds nothing.
 func (d *Double) find(c *call) (found finding, bad string) {
 	switch c.endpoint.Kind {
 	case "get":
@@ -125,7 +125,7 @@ func (d *Double) find(c *call) (found finding, bad string) {
 	return found, ""
 }
 
-// tell renders what was found.
+// tell renders a finding.
 func (d *Double) tell(c *call, found finding) reply {
 	c.log.Said = "nothing"
 	if len(found.shown) == 1 {
@@ -166,7 +166,7 @@ func (d *Double) found(name string, e *Endpoint, words map[string]string) reply 
 
 var lastQuoted = regexp.MustCompile(`.*["']([^"']*)["']`)
 
-// wanted is the own reference that a search looks for.
+// wanted returns the own reference of a search.
 func (d *Double) wanted(c *call) string {
 	wanted := c.query.Get(c.endpoint.Param)
 	if m := lastQuoted.FindStringSubmatch(wanted); m != nil {
@@ -175,7 +175,7 @@ func (d *Double) wanted(c *call) string {
 	return wanted
 }
 
-// visible are the payments that a search or a list has by now and that fit, newest first.
+// visible returns the payments that fit and that a search or a list already finds, newest first.
 func (d *Double) visible(c *call, fits func(*payment) bool) (all []*payment) {
 	now := d.now()
 	for _, p := range slices.Backward(d.payments) {
@@ -189,7 +189,7 @@ func (d *Double) visible(c *call, fits func(*payment) bool) (all []*payment) {
 // worstLag stands for as long as the documents admit to.
 const worstLag instant = -1
 
-// lagOf is how long a payment is not found at an endpoint.
+// lagOf returns how long an endpoint does not find a payment.
 func (d *Double) lagOf(e *Endpoint, p *payment) instant {
 	switch {
 	case p.lag != nil && *p.lag == worstLag:
@@ -202,7 +202,7 @@ func (d *Double) lagOf(e *Endpoint, p *payment) instant {
 	return instant(e.Lag)
 }
 
-// page is the part of a list that is asked for. A list below one part of a path has what was paid there.
+// page returns the requested part of a list. A list below one part of a path has the payments made there.
 func (d *Double) page(c *call) (found finding, bad string) {
 	e, since := c.endpoint, instant(0)
 	if text := c.query.Get(e.Since); e.Since != "" && text != "" {
@@ -238,7 +238,7 @@ func (d *Double) page(c *call) (found finding, bad string) {
 	return found, ""
 }
 
-// within says whether parts of a path that both have are equal.
+// within reports whether the parts that two paths have in common are equal.
 func within(paid, asked map[string]string) bool {
 	for name, value := range asked {
 		if paid[name] != "" && paid[name] != value {
@@ -248,7 +248,7 @@ func within(paid, asked map[string]string) bool {
 	return true
 }
 
-// size is how many payments a page has.
+// size returns how many payments a page has.
 func (d *Double) size(c *call) int {
 	most := c.endpoint.Most
 	if most == 0 {
@@ -261,7 +261,7 @@ func (d *Double) size(c *call) int {
 	return min(size, most)
 }
 
-// number is that of the page, from 1.
+// number returns the number of the page, from 1.
 func (d *Double) number(c *call) int {
 	n, err := strconv.Atoi(c.query.Get(c.endpoint.Page))
 	if err != nil {
@@ -270,7 +270,7 @@ func (d *Double) number(c *call) int {
 	return max(n, 1)
 }
 
-// next are the words that say where a list goes on.
+// next returns the words that say where a list continues.
 func (d *Double) next(c *call, found finding) map[string]string {
 	e := c.endpoint
 	words := map[string]string{"more": "false", "next_cursor": "null", "next_page": "null", "next_url": "null", "next_link": "null"}
@@ -313,7 +313,7 @@ func (d *Double) stored(c *call, found finding) reply {
 	return d.found("stored", c.endpoint, words)
 }
 
-// byKey finds a record whatever its scope. It looks through all: people and look-ups come that way, payments don't.
+// byKey finds a record in any scope. It searches all of them, which is good enough for people and look-ups.
 func (d *Double) byKey(key string) *record {
 	for identity, rec := range d.keys {
 		if strings.Split(identity, "\x00")[1] == key {
@@ -323,7 +323,7 @@ func (d *Double) byKey(key string) *record {
 	return nil
 }
 
-// cancel undoes the payment of a key. It succeeds on nothing, and does not wait for a call that is still running.
+// cancel undoes the payment of a key. It succeeds also if there is none, and does not wait for a running call.
 func (d *Double) cancel(c *call) reply {
 	if rec := d.byKey(c.text(c.endpoint.Param)); rec != nil && rec.payment != nil {
 		rec.payment.become(d.now(), "canceled", d.table)

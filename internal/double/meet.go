@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// stage is when in a call a fate comes.
+// stage is the point of a call at which a fate comes.
 type stage int
 
 const (
-	fillStage stage = iota // before the limits are looked at
-	gateStage              // before the key is looked at
+	fillStage stage = iota // before the limits are checked
+	gateStage              // before the key is read
 	workStage              // when the call is executed
-	lookStage              // when the call only asks
+	lookStage              // in a look-up
 )
 
 func (f *armedFate) stage() stage {
@@ -27,8 +27,8 @@ func (f *armedFate) stage() stage {
 	return workStage
 }
 
-// due returns the fate that a call meets at a stage, and counts the call for it: the first one that fits it and is not used up. Nil: that
-// one is of another stage, or there is none. Look-ups and payments meet fates of their own.
+// due returns the fate that a call meets at a stage, and counts the call for it: the first one that fits and is not used up. It returns nil if that
+// one is of another stage, or there is none. Look-ups and payments have different fates.
 func (d *Double) due(c *call, at stage) *armedFate {
 	for _, f := range d.armed {
 		if (f.stage() == lookStage) != (at == lookStage) || !f.fits(c) || f.plan.WithKey && c.rule == nil {
@@ -50,12 +50,12 @@ func (d *Double) due(c *call, at stage) *armedFate {
 	return nil
 }
 
-// young says that no payment of a job is older than that.
+// young reports whether no payment of a job is older than a time.
 func (d *Double) young(job string, age instant) bool {
 	return !slices.ContainsFunc(d.byJob[job], func(b *booking) bool { return d.now() >= b.payment.made+age })
 }
 
-// hide takes away what a look-up does not show: all, or what is younger than the fate's delay.
+// hide removes what a look-up does not show: everything, or what is younger than the fate's delay.
 func (f *armedFate) hide(d *Double, found finding) finding {
 	found.shown = slices.DeleteFunc(found.shown, func(p *payment) bool { return f.Delay == 0 || d.now() < p.made+f.Delay })
 	if len(found.shown) == 0 {
@@ -64,7 +64,7 @@ func (f *armedFate) hide(d *Double, found finding) finding {
 	return found
 }
 
-// choose takes the answer of a list that the fate's reason means, or the next one.
+// choose returns the answer of a list that the fate's reason names, or the next one.
 func (f *armedFate) choose(d *Double, of names) string {
 	if name := find(of, f.Reason); name != "" && f.Reason != "" {
 		return name
@@ -72,7 +72,7 @@ func (f *armedFate) choose(d *Double, of names) string {
 	return d.turn("fate "+f.Name, of)
 }
 
-// first is what the execution comes to.
+// first returns the result of the execution.
 func (f *armedFate) first(d *Double, normal string) string {
 	if len(f.plan.First) == 0 {
 		return normal
@@ -80,7 +80,7 @@ func (f *armedFate) first(d *Double, normal string) string {
 	return f.choose(d, f.plan.First)
 }
 
-// saves is what the key keeps; "": what the table says.
+// saves returns what the key keeps; "" means what the table says.
 func (f *armedFate) saves(d *Double) string {
 	if f.Save != "" {
 		return f.Save
@@ -111,7 +111,7 @@ func (f *armedFate) delay() instant {
 	return 30 * time.Second
 }
 
-// later is how long it takes the payment to reach its final state.
+// later returns how long the payment takes to reach its final state.
 func (f *armedFate) later() instant {
 	if f.Delay > 0 && !f.plan.Delay {
 		return f.Delay
@@ -119,7 +119,7 @@ func (f *armedFate) later() instant {
 	return 72 * time.Hour
 }
 
-// life is how long a key lives without a fate.
+// life returns how long a key lives without a fate.
 func (d *Double) life(k *Key) span {
 	if d.keyLife > 0 {
 		return span(d.keyLife)
@@ -127,7 +127,7 @@ func (d *Double) life(k *Key) span {
 	return k.Life
 }
 
-// life is how long a key lives that would otherwise live for a time.
+// life returns how long a key lives that would otherwise live for the given time.
 func (f *armedFate) life(k *Key, otherwise span) span {
 	switch {
 	case f.Life > 0:
@@ -138,7 +138,7 @@ func (f *armedFate) life(k *Key, otherwise span) span {
 	return otherwise
 }
 
-// running is what repeats get while the first call runs; "": what the table says. f may be nil.
+// running returns what repeats get while the first call runs; "" means what the table says. f may be nil.
 func (f *armedFate) running(d *Double) string {
 	switch {
 	case f == nil:
@@ -149,7 +149,7 @@ func (f *armedFate) running(d *Double) string {
 	return d.turn("running "+f.Name, f.plan.Running)
 }
 
-// repeat is what repeats get after it; "": what is saved. f may be nil.
+// repeat returns what repeats get after the first call; "" means what is saved. f may be nil.
 func (f *armedFate) repeat(d *Double) string {
 	if f == nil {
 		return ""
@@ -157,7 +157,7 @@ func (f *armedFate) repeat(d *Double) string {
 	return d.turn("repeat "+f.Name, f.plan.Repeat)
 }
 
-// shape does to a payment what the fate says of it.
+// shape changes a payment as the fate says.
 func (f *armedFate) shape(p *payment, at instant) {
 	if f.plan.To != "" {
 		p.moves = []move{{at: at, to: f.plan.To}}

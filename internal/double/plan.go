@@ -8,48 +8,48 @@ import (
 
 // Plan is what a fate does. A table that writes one replaces the usual plan of the fate.
 type Plan struct {
-	// Gate is the answer before anything is looked at, and nothing is executed; in turn. A star at the end stands for all answers that
-	// begin so.
+	// Gate is an answer before anything is checked; nothing is executed. Several are taken in turn. A star at the end stands for all answers with that
+	// beginning.
 	Gate names `yaml:"gate"`
 	// WithKey lets calls without a key pass the gate.
 	WithKey bool `yaml:"with_key"`
-	// First is what the execution comes to instead of the table's normal; in turn.
+	// First is the result of the execution instead of the table's normal. Several are taken in turn.
 	First names `yaml:"first"`
-	// Charge is whether it moves money: yes, no or turn. Left out, it follows from the answer.
+	// Charge says whether it charges: yes, no or turn. Without it, the answer decides.
 	Charge string `yaml:"charge"`
-	// Save is what the key keeps: answer, state, nothing, or an answer by name; in turn. Left out, it follows from the table.
+	// Save is what the key keeps: answer, state, nothing, or an answer by name. Several are taken in turn. Without it, the table decides.
 	Save names `yaml:"save"`
 	// Cut closes the connection without an answer: before the call is executed, or after.
 	Cut string `yaml:"cut"`
-	// Delay has the execution take the fate's delay.
+	// Delay makes the execution take the fate's delay.
 	Delay bool `yaml:"delay"`
-	// Running is what repeats get until it ends; in turn.
+	// Running is what repeats get until it ends. Several are taken in turn.
 	Running names `yaml:"running"`
-	// Repeat is what repeats get after that, instead of what is saved; in turn.
+	// Repeat is what repeats get after that, instead of what is saved. Several are taken in turn.
 	Repeat names `yaml:"repeat"`
 	// Outage answers repeats with unavailable until the key is forgotten.
 	Outage bool `yaml:"outage"`
-	// Short lets the key live for its rule's short time.
+	// Short gives the key the short life of its rule.
 	Short bool `yaml:"short"`
-	// Foreign has the key been used before, by somebody else's payment.
+	// Foreign says that another caller's payment has used the key before.
 	Foreign bool `yaml:"foreign"`
-	// Fill takes up the longest window for nine tenths of its length, as if others had called.
+	// Fill uses up the longest window for nine tenths of its length, as if others had called.
 	Fill bool `yaml:"fill"`
-	// Lag hides the payment from searches and lists for as long as the documents admit to, or for the fate's delay.
+	// Lag hides the payment from searches and lists for the longest lag of the documents, or for the fate's delay.
 	Lag bool `yaml:"lag"`
-	// To is the state into which the payment goes as soon as it is made.
+	// To is the state of the payment right after its creation.
 	To string `yaml:"to"`
-	// Step has the second call of the payment meet the fate: it moves the money, and its answer is cut.
+	// Step makes the second call of the payment meet the fate: it charges, and its answer is cut.
 	Step bool `yaml:"step"`
 	// Look is what a look-up shows: nothing, another (somebody else's payment) or half (an answer that ends in its middle).
 	Look string `yaml:"look"`
 }
 
-// kind is a fate, whatever gateway has it.
+// kind is a kind of fate, at any gateway.
 type kind struct {
 	says   string
 	common bool // every gateway has it
-	looks  bool // it is of look-ups, and every gateway that can be asked has it
+	looks  bool // it is for look-ups, and every gateway with look-ups has it
 	plan   Plan
 }
 
@@ -100,7 +100,7 @@ var kinds = map[string]kind{
 	"guess":     {says: "a payment is taken for a double of another one by its content", plan: Plan{Cut: "after", Repeat: names{"guess"}}},
 }
 
-// FateNames lists the fates there are, in alphabetical order.
+// FateNames lists all fates, in alphabetical order.
 func FateNames() []string {
 	all := make([]string, 0, len(kinds))
 	for name := range kinds {
@@ -118,7 +118,7 @@ func (t *Table) FateNames() []string {
 	return slices.DeleteFunc(FateNames(), func(name string) bool { return !t.has(name) })
 }
 
-// FatesOfPayments lists those of the gateway's fates that payments meet.
+// FatesOfPayments lists the gateway's fates of payments.
 func (t *Table) FatesOfPayments() []string {
 	return slices.DeleteFunc(t.FateNames(), func(name string) bool { return kinds[name].looks })
 }
@@ -128,12 +128,12 @@ func (t *Table) has(fate string) bool {
 	return own || kinds[fate].common || kinds[fate].looks && t.asked()
 }
 
-// asked says whether the gateway can be asked after payments.
+// asked reports whether the gateway has look-ups.
 func (t *Table) asked() bool {
 	return slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.asks() })
 }
 
-// plan is what the fate does at this gateway, with the stars of its answers written out.
+// plan returns what the fate does at this gateway, with the stars of its answers expanded.
 func (t *Table) plan(fate string) Plan {
 	p, own := t.Fates[fate]
 	if !own || p.empty() {
@@ -147,7 +147,7 @@ func (t *Table) plan(fate string) Plan {
 	return p
 }
 
-// spread writes out a name with a star.
+// spread expands a name with a star.
 func (t *Table) spread(name string) names {
 	start, many := strings.CutSuffix(name, "*")
 	if !many {
@@ -163,7 +163,7 @@ func (t *Table) spread(name string) names {
 	return all
 }
 
-// empty says whether the table leaves the plan to the fate.
+// empty reports whether the table leaves the plan to the fate.
 func (p Plan) empty() bool {
 	return len(p.Gate)+len(p.First)+len(p.Save)+len(p.Running)+len(p.Repeat) == 0 && p.Charge+p.Cut+p.To+p.Look == "" &&
 		!p.WithKey && !p.Delay && !p.Outage && !p.Short && !p.Foreign && !p.Fill && !p.Lag && !p.Step

@@ -10,14 +10,14 @@ import (
 // maxBody bounds a request.
 const maxBody = 4 << 20
 
-// reply is what becomes of a call.
+// reply is the result of a call.
 type reply struct {
 	name string
 	answer
 	cut bool
-	// wait is what has to end first: the reply follows from it then.
+	// wait is an execution that has to end first: the reply then follows from it.
 	wait *execution
-	// repeats is the key that the call repeats, with wait.
+	// repeats is the record of the key that the call repeats, with wait.
 	repeats *record
 }
 
@@ -34,22 +34,22 @@ func (d *Double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		panic(http.ErrAbortHandler) // the caller has gone in the middle of his request: nothing was taken
+		panic(http.ErrAbortHandler) // the caller has gone in the middle of the request: nothing was done
 	}
 	c := d.read(r, body)
 	rep := d.arrive(c)
 	for rep.wait != nil {
 		if d.until(r.Context(), rep.wait.ends) != nil {
 			d.leave(c)
-			panic(http.ErrAbortHandler) // the work goes on all the same
+			panic(http.ErrAbortHandler) // the work continues
 		}
 		rep = d.after(c, rep)
 	}
-	d.leave(c) // before the answer: who has it can't be counted as under way
+	d.leave(c) // before the answer: a call that has its answer is not under way
 	write(w, rep)
 }
 
-// arrive counts the call and decides what becomes of it.
+// arrive counts the call and decides its reply.
 func (d *Double) arrive(c *call) reply {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -65,7 +65,7 @@ func (d *Double) arrive(c *call) reply {
 	return rep
 }
 
-// after is the reply to a call that had to wait.
+// after returns the reply to a call that had to wait.
 func (d *Double) after(c *call, before reply) reply {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +81,7 @@ func (d *Double) after(c *call, before reply) reply {
 	return rep
 }
 
-// reckon writes the reply into the log and adds what every answer tells.
+// reckon logs the reply and adds the headers of every answer.
 func (d *Double) reckon(c *call, rep *reply) {
 	c.log.Answer = rep.name
 	if rep.cut {
@@ -113,7 +113,7 @@ func write(w http.ResponseWriter, rep reply) {
 	_, _ = io.WriteString(w, rep.body)
 }
 
-// decide goes through the layers of a gateway: limits, rights, then what the endpoint does.
+// decide goes through the layers of a gateway: limits, rights, and then the endpoint.
 func (d *Double) decide(c *call) reply {
 	if c.endpoint == nil {
 		return d.say(c, "not-found", nil)
@@ -143,7 +143,7 @@ func (d *Double) decide(c *call) reply {
 	return d.pay(c)
 }
 
-// pay is a call that moves money: its key is looked at first, then it is executed.
+// pay handles a call that charges: first its key is checked, then the call is executed.
 func (d *Double) pay(c *call) reply {
 	if f := d.due(c, gateStage); f != nil {
 		name := f.choose(d, f.plan.Gate)
@@ -183,7 +183,7 @@ func (d *Double) pay(c *call) reply {
 	return d.execute(c, f, nil)
 }
 
-// step is the further call that moves the money of a payment.
+// step handles the further call that charges a payment.
 func (d *Double) step(c *call, p *payment) reply {
 	if again := c.endpoint.Again; again != "" && p.paid {
 		return d.say(c, again, p)

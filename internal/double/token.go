@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// tokens are the OAuth tokens that a double has given: RFC 6749, section 4.4.
+// tokens are the OAuth tokens that a double has issued: RFC 6749, section 4.4.
 type tokens struct {
-	client   string // ID:SECRET of the only one that gets a token; "": whoever has both
+	client   string // ID:SECRET of the only client that gets a token; "": any client with an id and a secret
 	life     instant
 	requests int
 	given    int
-	ends     map[string]instant // by token; one that was revoked is not there
+	ends     map[string]instant // by token, without revoked ones
 }
 
 // TokenStats is what a double's token endpoint has seen.
 type TokenStats struct {
-	// Requests are all calls to it, Given the tokens that it gave, and Alive those that are good now.
+	// Requests counts all calls to it, Given the tokens that it has issued, and Alive those that are valid now.
 	Requests int `json:"requests"`
 	Given    int `json:"given"`
 	Alive    int `json:"alive"`
 }
 
-// Tokens says what the token endpoint has seen. A gateway without one has seen nothing.
+// Tokens returns what the token endpoint has seen. It is zero for a gateway without one.
 func (d *Double) Tokens() TokenStats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *Double) Tokens() TokenStats {
 	return s
 }
 
-// RevokeTokens ends all tokens: calls that carry one get 401 from now on.
+// RevokeTokens revokes all tokens: calls with one get 401 from now on.
 func (d *Double) RevokeTokens() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (c *call) client() (id, secret string, ok bool) {
 	return id, secret, wrongID == nil && wrongSecret == nil
 }
 
-// authorised says whether the call carries a good credential: a token of ours that has not run out, or any other text.
+// authorised reports whether the call has a valid credential: a token of ours that has not expired, or any other text.
 func (d *Double) authorised(c *call) bool {
 	_, token, isPair := strings.Cut(c.header.Get(d.table.Auth.Header), " ")
 	if !isPair {
@@ -106,7 +106,7 @@ func (d *Double) authorised(c *call) bool {
 	return known && c.at < ends
 }
 
-// tokens are those of a double that is run so, before it has given any.
+// tokens returns the tokens of a double with these options, before it has issued any.
 func (t *Table) tokens(o Options) (tokens, error) {
 	has := slices.ContainsFunc(t.Endpoints, func(e Endpoint) bool { return e.Kind == "token" })
 	id, secret, pair := strings.Cut(o.Client, ":")
