@@ -143,7 +143,7 @@ func TestGatewaysAndBatchesAreSteered(t *testing.T) {
 	}
 }
 
-// An act whose answer was lost is asked for again, and is done once.
+// An act whose answer is lost is requested again, and is done once.
 func TestAnActWhoseAnswerIsLostIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	p := cutting(t, server)

@@ -44,7 +44,7 @@ func TestWhatBecomesOfAJobIsToldByJob(t *testing.T) {
 	}
 }
 
-// A job without room waits at the dispatcher, or here until there is some, as the client was told.
+// A job without room waits at the dispatcher, or with WaitForRoom in the client.
 func TestAJobWithoutRoomWaits(t *testing.T) {
 	t.Parallel()
 	got, err := at(t, server).Enqueue(t.Context(), jobs("tight", "full", 4)...)
@@ -71,7 +71,7 @@ func TestAJobWithoutRoomWaits(t *testing.T) {
 	}
 }
 
-// However the connection breaks, each job is in once, and what this call did itself is told from what was there before.
+// However the connection breaks, each job is in once, and the result distinguishes jobs of this call from earlier ones.
 func TestALostAnswerDoublesNoJob(t *testing.T) {
 	t.Parallel()
 	const n = 12_000
@@ -134,7 +134,7 @@ const (
 	notHere = `{"title":"Not Found","status":404,"code":"unknown_job","detail":"there is no job x","hint":"look elsewhere"}`
 )
 
-// What passes is tried again, no sooner than it was asked for. What does not pass is told at once.
+// A failure that passes is tried again, no sooner than the dispatcher asked for. A failure that does not pass is returned at once.
 func TestACallComesAgainWhenItIsAskedTo(t *testing.T) {
 	t.Parallel()
 	url, asked := script(t, says(503, "1", stops), says(502, "", "<html>"), says(200, "", `{"processes":[]}`))
@@ -164,7 +164,7 @@ func TestACallComesAgainWhenItIsAskedTo(t *testing.T) {
 	}
 }
 
-// The lines of an answer that say "later" are sent again, and no others.
+// Only the jobs whose lines of an answer say "later" are sent again.
 func TestOnlyWhatIsOpenIsSentAgain(t *testing.T) {
 	t.Parallel()
 	var bodies []int
@@ -267,7 +267,7 @@ func TestAnAddressIsLookedAt(t *testing.T) {
 	}
 }
 
-// A client of one's own follows no redirect either: it would take the token elsewhere.
+// A client given by HTTPClient follows no redirect either, because that would send the token elsewhere.
 func TestARedirectTakesTheTokenNowhere(t *testing.T) {
 	t.Parallel()
 	elsewhere, came := script(t, says(200, "", `{"processes":[]}`))

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// document is what a dispatcher says of its API.
+// document is the description of a dispatcher's API.
 func document(t *testing.T) []byte {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -23,7 +23,7 @@ func document(t *testing.T) []byte {
 	return answer.Body.Bytes()
 }
 
-// withoutDrawn leaves out what only "drawn" asks for: how the command line draws a status.
+// withoutDrawn removes what only "drawn" requests: how the command line draws a status.
 func withoutDrawn(t *testing.T, text []byte) []byte {
 	t.Helper()
 	var doc any
@@ -47,7 +47,7 @@ func withoutDrawn(t *testing.T, text []byte) []byte {
 	return text
 }
 
-// What the API describes, the client has: every schema, to the last field.
+// The client has everything that the API describes: every schema with every field.
 func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 	t.Parallel()
 	text := withoutDrawn(t, document(t))
@@ -64,7 +64,7 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 		"SetLaneRequest": setLane{}, "SetLaneAnswer": LaneSettings{}, "ResetLaneRequest": laneAct{}, "ResetLaneAnswer": LaneSettings{}, "PauseLaneRequest": laneAct{}, "PauseLaneAnswer": LaneSettings{},
 		"ResumeLaneRequest": laneAct{}, "ResumeLaneAnswer": LaneSettings{}, "PauseRouteRequest": routeAct{}, "PauseRouteAnswer": SteeredRoute{}, "ResumeRouteRequest": routeAct{}, "ResumeRouteAnswer": SteeredRoute{},
 		"ListLanesAnswer": Lanes{}, "GetLaneAnswer": LaneView{}, "VerifyTrailRequest": TrailQuery{}, "VerifyTrailAnswer": Trails{}}
-	// The rest is of the command line's own: what it draws beside these, shows while an act goes on, or does where the configuration is.
+	// The rest is only for the command line: what it draws beside these, shows during an act, or does next to the configuration.
 	others := strings.Fields("NameGatewaysAnswer ListUnlistedAnswer WatchAnswer GetAllAnswersAnswer ListGatewaysAnswer AuditRequest AuditAnswer AuditLine FindJobAnswer ExportJobsLine ExportBatchLine PauseBatchLine ResumeBatchLine CancelBatchLine ApproveBatchLine RejectBatchLine ApproveRequestLine " +
 		"ExportDeadLettersLine ClearDeadLettersLine ListHistoryLine ExportTrailLine ForgetJobsRequest ForgetJobsAnswer ForgetJobsLine RenameGatewayRequest RenameGatewayAnswer RenameGatewayLine ForgetGatewayRequest ForgetGatewayAnswer ForgetGatewayLine " +
 		"HowToLogIn Whoami")
@@ -107,7 +107,7 @@ func TestTheClientHasEveryFieldOfTheAPI(t *testing.T) {
 	testkit.Listed(t, text, "Problem", "code", Codes())
 }
 
-// What docs/client.md shows is what the examples run.
+// docs/client.md shows the code that the examples run.
 func TestThePageShowsTheExamples(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/client.md")

@@ -11,7 +11,7 @@ import (
 	"spillway/client"
 )
 
-// parked hands jobs over that a gateway with a feed has no room for, and returns their ids: each is an outcome at once.
+// parked enqueues jobs for which a gateway with a feed has no room, and returns their ids. Each is an outcome at once.
 func parked(t *testing.T, c *client.Client, prefix string, n int) (ids []string) {
 	t.Helper()
 	got, err := c.Enqueue(t.Context(), jobs("fed", prefix, n)...)
@@ -26,7 +26,7 @@ func parked(t *testing.T, c *client.Client, prefix string, n int) (ids []string)
 	return ids
 }
 
-// now returns the cursor behind all outcomes of the gateway that there are.
+// now returns the cursor after all present outcomes of the gateway.
 func now(t *testing.T, c *client.Client, gateway string) (cursor string) {
 	t.Helper()
 	for {
@@ -41,7 +41,7 @@ func now(t *testing.T, c *client.Client, gateway string) (cursor string) {
 	}
 }
 
-// A reader of the stream whose connection is cut at random places, again and again, misses none and gets none twice.
+// The connection of a reader of the stream is cut at random places again and again. The reader misses no outcome and gets none twice.
 func TestAReaderThatIsCutOffMissesNothing(t *testing.T) {
 	t.Parallel()
 	whole := at(t, server)
@@ -128,7 +128,7 @@ func TestOutcomesAreReadAndAcknowledged(t *testing.T) {
 	}
 }
 
-// What will not go well another time ends the loop, with the reason.
+// A failure that does not pass ends the loop, with the reason.
 func TestAWrongReaderIsTold(t *testing.T) {
 	t.Parallel()
 	c := at(t, server)

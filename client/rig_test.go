@@ -24,7 +24,7 @@ const token = "tok_client_canary_4711"
 // server is the address of a real dispatcher over a real Redis, and redisURL that of the Redis.
 var server, redisURL string
 
-// The examples have no testing.T: so the dispatcher is there for all of the package.
+// The examples have no testing.T, so there is one dispatcher for the whole package.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "spillway-client-")
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// charge is a gateway that declines what asks for it.
+// charge is a gateway that declines payments with "decline".
 func charge(w http.ResponseWriter, r *http.Request) {
 	var payload struct {
 		Amount  int64 `json:"amount"`

@@ -62,7 +62,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// Who comes by reads one page, and the first cell that is too long makes a table unreadable.
+// A visitor reads one page, and one cell that is too long makes a table unreadable.
 func TestTheREADMEIsShort(t *testing.T) {
 	t.Parallel()
 	if n := len(strings.Fields(text(t, "../README.md"))); n > 1000 {
@@ -70,7 +70,7 @@ func TestTheREADMEIsShort(t *testing.T) {
 	}
 }
 
-// A key has a sentence in its table; what else there is to say of it stands below.
+// A key has one sentence in its table. Everything else about it is below the table.
 func TestKeysHaveOneSentenceEach(t *testing.T) {
 	t.Parallel()
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| [^|]+ \\| [^|]+ \\| (.*) \\|$").FindAllStringSubmatch(text(t, "../docs/configuration.md"), -1) {
@@ -98,7 +98,7 @@ func TestEveryCommandIsListed(t *testing.T) {
 
 var placed = regexp.MustCompile("`((?:cmd|internal|client)/[a-z_/]+\\.go): ([A-Za-z.]+)`")
 
-// What the docs name as `file: Name` is declared in that file.
+// A name that the docs give as `file: Name` is declared in that file.
 func TestWhatTheDocsNameIsInTheCode(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../docs/*.md")

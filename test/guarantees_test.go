@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Every promise in docs/guarantees.md names the tests that stand behind it; each of them exists.
+// Every promise in docs/guarantees.md names the tests that check it, and all of them exist.
 func TestEveryGuaranteeHasItsTests(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "docs", "guarantees.md"))

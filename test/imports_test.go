@@ -1,4 +1,4 @@
-// Package test holds what is checked over the whole module: who imports whom, what is written down, what is shipped.
+// Package test checks rules of the whole module: the imports, the documentation, and what is shipped.
 package test
 
 import (
@@ -146,7 +146,7 @@ func allowed(row, to string) bool {
 	return slices.Contains(names, to)
 }
 
-// Who imports the client gets nothing else with it.
+// A program that imports the client gets no other package of ours.
 func TestTheClientNeedsTheStandardLibraryAlone(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -166,7 +166,7 @@ func TestTheClientNeedsTheStandardLibraryAlone(t *testing.T) {
 	}
 }
 
-// The rules themselves are tried on edges of both kinds.
+// The rules themselves are tested with allowed and forbidden imports.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

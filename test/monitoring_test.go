@@ -33,7 +33,7 @@ func alerts(t *testing.T) alertFile {
 	return f
 }
 
-// An alert in the night leads to a page that says what to do, and is known to go off, and to stay quiet.
+// Each alert has a section that says what to do, and test cases in which it fires and in which it doesn't.
 func TestEachAlertIsExplainedAndTested(t *testing.T) {
 	t.Parallel()
 	runbook, cases := text(t, "../docs/runbook.md"), text(t, "../deploy/prometheus/alerts_test.yml")

@@ -23,7 +23,7 @@ func TestNoFileIsOverlong(t *testing.T) {
 
 var nap = regexp.MustCompile(`\btime\.Sleep\(`)
 
-// A nap makes a test slow where the machine is fast, and wrong where it is slow.
+// A sleep makes a test slow on a fast machine, and wrong on a slow one.
 func TestTestsDoNotSleep(t *testing.T) {
 	t.Parallel()
 	for _, f := range sources(t) {
@@ -40,7 +40,7 @@ var (
 	hidden = regexp.MustCompile(`if [^\n{]*(?:\*[a-z]\w*|length|testing\.Short\(\)|os\.Getenv\([^\n{]*) == (?:0|""|false|nil)[^\n{]* \{\n(?:\s*\w+\.Logf?\([^\n]*\n)?\s*return\n`)
 )
 
-// What does not run says so, and why, and which target runs it: one that CI calls.
+// A test that does not run says so, with the reason and the target that runs it, which CI calls.
 func TestTestsThatDoNotRunSkipWithAReason(t *testing.T) {
 	t.Parallel()
 	ci, err := os.ReadFile("../.ci/run")

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Parameters are checked before the key is looked at: what is refused for them leaves nothing behind.
+// Parameters are checked before the key: a call that is refused for them leaves nothing.
 func TestBadParametersAreRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ gateway, kind, body, says string }{
@@ -44,7 +44,7 @@ func TestBadParametersAreRefusedWithTheReason(t *testing.T) {
 		}
 		r.want("the same key, put right", r.pay(charge{job: "inv-1", key: "k1"}), r.table.Answers["paid"].Status)
 	}
-	// Wise's amounts stand in the quote, and PayPal captures all without one.
+	// Wise has the amount in the quote, and PayPal captures everything without an amount.
 	for _, gateway := range []string{"wise/v1", "paypal/payments-v2"} {
 		r := newRig(t, gateway, Options{})
 		req := r.request(charge{job: "inv-1", key: oneKey})
@@ -79,7 +79,7 @@ func TestListsAreWalked(t *testing.T) {
 	search.want("a search for nothing", search.get("/payments"), 422)
 }
 
-// Limits go by when calls came in, in whatever order they are looked at.
+// Limits use the arrival times of calls, in whatever order the calls are handled.
 func TestLimitsGoByTheArrival(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "razorpay/v1", Options{}) // 5/s
@@ -110,7 +110,7 @@ func TestLimitsGoByTheArrival(t *testing.T) {
 	}
 }
 
-// What a fate says of the answers while the first call runs, of what is kept and of how long goes before what the table says.
+// What a fate says overrides the table: the answers while the first call runs, what is kept, and for how long.
 func TestAFateCanSayMore(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "razorpay/v1", Options{})
@@ -150,7 +150,7 @@ func TestAFateCanSayMore(t *testing.T) {
 	}
 }
 
-// By the machine's clock a wait takes as long as the scale says, and who hangs up is charged all the same.
+// With the machine's clock a wait takes as long as the scale says, and a caller who hangs up is charged nevertheless.
 func TestTheMachinesClock(t *testing.T) {
 	t.Parallel()
 	table, err := Load("checkout/v1")
@@ -186,7 +186,7 @@ func TestTheMachinesClock(t *testing.T) {
 	r.charged("all three", 3)
 }
 
-// A repeat that waited for a call that left nothing behind is executed itself.
+// A repeat that waited for a call that left nothing is executed itself.
 func TestAWaitForACallThatFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "stripe/v2", Options{Service: time.Second, Choose: map[string]string{"running": "wait"}})
@@ -206,7 +206,7 @@ func TestAWaitForACallThatFails(t *testing.T) {
 	r.charged("once", 1)
 }
 
-// An answer is lost when the work is done: the caller waits for as long, and finds the charge booked.
+// An answer is lost when the work is done: the caller waits that long, and the charge is in the ledger.
 func TestACutComesAfterTheWork(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "stripe/v1", Options{Service: time.Second})
@@ -221,7 +221,7 @@ func TestACutComesAfterTheWork(t *testing.T) {
 	r.want("again", r.pay(c), 200, "succeeded")
 }
 
-// What callers write stands in answers as JSON has it.
+// Answers quote what callers write, as JSON requires.
 func TestReferencesAreQuoted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "adyen/v72", Options{})

@@ -41,7 +41,7 @@ func TestAllGatewaysAreThere(t *testing.T) {
 	}
 }
 
-// The published lives, to the nanosecond: a repeat just before its end is known, and one at its end is a new call.
+// Keys live exactly as long as published: a key is known just before its end, and at its end the call is a new one.
 func TestKeysAreForgottenAtExactlyTheirLife(t *testing.T) {
 	t.Parallel()
 	lives := map[string]time.Duration{"stripe/v1": 24 * time.Hour, "stripe/v2": 30 * day, "adyen/v72": 7 * day, "paypal/orders-v2": 6 * time.Hour,
@@ -68,7 +68,7 @@ func TestKeysAreForgottenAtExactlyTheirLife(t *testing.T) {
 	}
 }
 
-// While the first call runs a repeat gets each of the answers that the table names, and wait is answered as a repeat afterwards.
+// While the first call runs, a repeat gets each of the answers that the table names. With wait it is answered as a repeat afterwards.
 func TestConcurrentFirstCalls(t *testing.T) {
 	t.Parallel()
 	for _, gateway := range Names() {
@@ -101,7 +101,7 @@ func TestConcurrentFirstCalls(t *testing.T) {
 	}
 }
 
-// The ledger is exact: 64 callers, each with jobs of his own and with the jobs of all, some of them cut.
+// The ledger is exact. 64 callers have jobs of their own and common ones, and some calls are cut.
 func TestTheLedgerIsExact(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "adyen/v72", Options{Service: time.Millisecond, Clock: nil})
@@ -175,7 +175,7 @@ func TestTimeIsScaled(t *testing.T) {
 	}
 }
 
-// A gateway is a table: here is one that nobody has heard of.
+// A gateway is a table: here is a made-up one.
 func TestAStrangersTable(t *testing.T) {
 	t.Parallel()
 	const text = `

@@ -101,7 +101,7 @@ func story(t *testing.T, table *Table, fate string) string {
 	return text
 }
 
-// What a document excludes is refused with the reason, and nothing is armed.
+// A fate that a document excludes is refused with the reason, and nothing is armed.
 func TestFatesThatAGatewayCanNotHave(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ gateway, fate, says string }{
@@ -157,7 +157,7 @@ func TestAFateIsOfJobsOfKeysOrOfAShare(t *testing.T) {
 	if down < 250 || down > 350 {
 		t.Errorf("%d of 1000 jobs met a fate with a share of 30 %%", down)
 	}
-	// The same share is of the same jobs.
+	// The same share has the same jobs.
 	again := newRig(t, "checkout/v1", Options{Fates: []Fate{{Name: "unavailable", Share: 0.3, Seed: 7}}})
 	for i := range 50 {
 		c := charge{job: fmt.Sprint("inv-", i), key: fmt.Sprint("k-", i)}
@@ -167,7 +167,7 @@ func TestAFateIsOfJobsOfKeysOrOfAShare(t *testing.T) {
 		}
 		again.hands.advance(10 * time.Millisecond)
 	}
-	// It is of jobs: another key of one makes no difference, and another fate or seed is of others.
+	// It is a share of jobs: another key of a job makes no difference, and another fate or seed selects others.
 	jobs := func(fate string, generation string) (met string) {
 		r := newRig(t, "checkout/v1", Options{})
 		r.arm(fate)
@@ -212,7 +212,7 @@ func TestASharePicksAmongPaymentsWithoutAName(t *testing.T) {
 	}
 }
 
-// A fate that is used up lets the job go on.
+// After a fate is used up, the job succeeds.
 func TestAFateIsOfSoManyCalls(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lookups are the look-ups of the log.
+// lookups returns the look-ups of the log.
 func (r *rig) lookups() (all []Call) {
 	for _, c := range r.Calls() {
 		if c.Look != "" {
@@ -19,7 +19,7 @@ func (r *rig) lookups() (all []Call) {
 	return all
 }
 
-// last fails where the log does not have this of the last look-up.
+// last checks what the log has about the last look-up.
 func (r *rig) last(what, job, said, truth string) {
 	r.t.Helper()
 	all := r.lookups()
@@ -29,7 +29,7 @@ func (r *rig) last(what, job, said, truth string) {
 	}
 }
 
-// A search lags as long as it is told to, and the log says what was true meanwhile.
+// A search lags as configured, and the log says what was true meanwhile.
 func TestTheLagOfLookupsCanBeSet(t *testing.T) {
 	t.Parallel()
 	for _, gateway := range []string{"checkout/v1", "stripe/v1", "mollie/v2"} {
@@ -57,7 +57,7 @@ func TestTheLagOfLookupsCanBeSet(t *testing.T) {
 	}
 }
 
-// pathOf is the path of the first endpoint of a kind.
+// pathOf returns the path of the first endpoint of a kind.
 func (r *rig) pathOf(kind string) string {
 	for _, e := range r.table.Endpoints {
 		if e.Kind == kind {
@@ -68,7 +68,7 @@ func (r *rig) pathOf(kind string) string {
 	return ""
 }
 
-// A payment of its own lag is found when that is over, whatever the table says.
+// A payment with a lag of its own is found when that lag is over, whatever the table says.
 func TestAPaymentHasALagOfItsOwn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "stripe/v1", Options{})
@@ -90,7 +90,7 @@ func TestAPaymentHasALagOfItsOwn(t *testing.T) {
 	}
 }
 
-// Each trouble of a look-up, of the look-ups that it is armed for, and what is true stays true.
+// Each trouble of look-ups meets the look-ups for which it is armed, and the log has the truth.
 func TestTroubleOfLookups(t *testing.T) {
 	t.Parallel()
 	const path = "/payments?reference=inv-1"
@@ -140,7 +140,7 @@ func TestTroubleOfLookups(t *testing.T) {
 	}
 }
 
-// A look-up by reference shows somebody else's payment, is not found, or takes long.
+// A look-up by reference shows another caller's payment, finds nothing, or takes long.
 func TestTroubleOfAPaymentsOwnPage(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "mangopay/v2", Options{})
@@ -162,7 +162,7 @@ func TestTroubleOfAPaymentsOwnPage(t *testing.T) {
 	r.want("slow", <-slow, 200, id)
 }
 
-// A long list is walked over its pages, each as the gateway links them, and has each payment once.
+// A long list has each payment once over its pages, which are linked as the gateway does it.
 func TestListsGoOnAsTheGatewaySays(t *testing.T) {
 	t.Parallel()
 	for gateway, next := range map[string]func(body map[string]any) string{
@@ -215,7 +215,7 @@ func TestListsGoOnAsTheGatewaySays(t *testing.T) {
 	}
 }
 
-// A list can begin at a moment and with the oldest, and one below an order has that order's alone.
+// A list can begin at a moment and with the oldest payment. A list below an order has only that order's payments.
 func TestListsOfAPart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "square/v2", Options{})

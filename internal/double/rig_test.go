@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// hands are a clock's: they stand where they were put.
+// hands is a clock that only the test moves.
 type hands struct {
 	mu      sync.Mutex
 	at      time.Time
@@ -45,7 +45,7 @@ func (h *hands) After(d time.Duration) <-chan time.Time {
 	return c
 }
 
-// advance moves the hands, and wakes up who waited for it.
+// advance moves the clock, and wakes those whose time has come.
 func (h *hands) advance(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -94,7 +94,7 @@ func rigOf(t *testing.T, table *Table, o Options) *rig {
 	}
 	srv := httptest.NewServer(d)
 	t.Cleanup(srv.Close)
-	// Connections are used once: net/http sends a call with a key again by itself where a connection that it had kept breaks.
+	// Connections are used once: net/http repeats a call with a key automatically if a connection that it had kept breaks.
 	r.Double, r.url, r.http = d, srv.URL, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return r
 }
@@ -122,14 +122,14 @@ type charge struct {
 	header           map[string]string
 }
 
-// said is what came back.
+// said is an answer.
 type said struct {
 	status int // 0: the connection was cut
 	body   string
 	header http.Header
 }
 
-// keyOf is a key that every gateway takes, one for each text.
+// keyOf returns a key that every gateway accepts, one for each text.
 func keyOf(text string) string {
 	h := uint64(14695981039346656037)
 	for _, b := range []byte(text) {
@@ -290,7 +290,7 @@ func (r *rig) get(path string) said {
 	return r.do(req)
 }
 
-// want fails where an answer is not that: its status, and texts that its body has.
+// want checks an answer: its status, and texts in its body.
 func (r *rig) want(what string, got said, status int, texts ...string) {
 	r.t.Helper()
 	if got.status != status {
@@ -303,7 +303,7 @@ func (r *rig) want(what string, got said, status int, texts ...string) {
 	}
 }
 
-// charged fails where the ledger does not have so many entries.
+// charged checks how many entries the ledger has.
 func (r *rig) charged(what string, n int) []Entry {
 	r.t.Helper()
 	all := r.Ledger()
@@ -313,21 +313,21 @@ func (r *rig) charged(what string, n int) []Entry {
 	return all
 }
 
-// made is how many payments there are, whether money moved for them or not.
+// made returns how many payments there are, charged or not.
 func (r *rig) made() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.payments)
 }
 
-// firstID is the id of the first payment.
+// firstID returns the id of the first payment.
 func (r *rig) firstID() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.payments[0].id
 }
 
-// awaits waits until so many wait for the clock.
+// awaits waits until that many calls wait for the clock.
 func (h *hands) awaits(t *testing.T, n int) {
 	t.Helper()
 	testkit.EventuallyEvery(t, 100*time.Microsecond, time.Minute, "somebody to wait for the clock", func() bool { return h.waiters() >= n })

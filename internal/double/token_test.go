@@ -34,7 +34,7 @@ func (r *rig) bearer(path string) map[string]string {
 	return map[string]string{"Authorization": "Bearer " + token}
 }
 
-// Each gateway with OAuth has its own endpoint and its own life of tokens, and refuses an ended one in its own words.
+// Each gateway with OAuth has its own endpoint and its own life of tokens, and refuses an expired one with its own answer.
 func TestTokensEndAfterTheirLife(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

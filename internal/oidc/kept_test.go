@@ -56,7 +56,7 @@ func TestLoginsAreKept(t *testing.T) {
 	}
 }
 
-// Commands that log in and out at once lose nothing of one another, and nobody ever sees half a file.
+// Commands that log in and out at the same time lose none of each other's logins, and no reader sees half a file.
 func TestManyCommandsKeepLoginsAtOnce(t *testing.T) {
 	t.Parallel()
 	const commands = 24
@@ -86,7 +86,7 @@ func TestManyCommandsKeepLoginsAtOnce(t *testing.T) {
 	}
 }
 
-// Of commands that find the same login at its end, one gets the next token, and shows what gets it once. One that was logged out meanwhile gets none.
+// Several commands find the same login expired. One of them gets the next token, and uses the refresh token once. A command whose login was removed meanwhile gets none.
 func TestOneCommandRenewsALogin(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
@@ -120,7 +120,7 @@ func TestOneCommandRenewsALogin(t *testing.T) {
 	}
 }
 
-// A command that has the logins for too long holds up no other one for ever.
+// A command that keeps the lock of the logins for too long does not block others for ever.
 func TestLoginsThatAreHeldAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	k := KeptIn(t.TempDir())
@@ -142,7 +142,7 @@ func TestLoginsThatAreHeldAreWaitedFor(t *testing.T) {
 	}
 }
 
-// What the provider says no to ends in words: too late, refused, not for this client, no device flow. Its own texts are not repeated.
+// A refusal of the provider ends with a message: too late, refused, not for this client, no device flow. The provider's own texts are not repeated.
 func TestADeviceIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -21,7 +21,7 @@ import (
 
 const secret = "canary-client-secret-of-a-test"
 
-// provider is one as a dispatcher sees it, which may look at the keys as often as it likes.
+// provider returns the provider as a dispatcher sees it, without a limit on how often the keys are read.
 func provider(i *testkit.Issuer, with ...func(*Config)) *Provider {
 	cfg := Config{Issuer: i.URL, ClientID: "spillway", ClientSecret: secret, Redirect: "http://127.0.0.1/login/callback", DeviceClientID: "spillway-cli", Audiences: []string{"payments-api"}, Name: "email",
 		Rules: []Rule{{"groups", "payments-ops", roles.Operator, []string{"stripe"}}, {"groups", "payments-eu", roles.Operator, []string{"adyen"}}, {"groups", "support", roles.Viewer, nil}, {"realm_access.roles", "root", roles.Admin, nil}}}
@@ -91,7 +91,7 @@ func TestClaimsBecomeARole(t *testing.T) {
 	}
 }
 
-// A name is what the trail has, so that nobody goes by that of another, and nobody by none.
+// The trail has the name, so nobody may have another person's name, or none.
 func TestALoginHasANameOrIsNobodys(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
@@ -131,14 +131,14 @@ func TestAnAddressThatIsNotVerifiedGivesNoRole(t *testing.T) {
 	}
 }
 
-// none is a token that says it needs no signature.
+// none returns a token that says that it needs no signature.
 func none(claims map[string]any) string {
 	body, _ := json.Marshal(claims)
 	b := base64.RawURLEncoding
 	return b.EncodeToString([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + b.EncodeToString(body) + "."
 }
 
-// Nothing is taken that the provider did not sign, with a key pair, for this dispatcher, and for now.
+// Only tokens are accepted that the provider signed, with a key pair, for this dispatcher, and for the present time.
 func TestForgedTokensAreNotTaken(t *testing.T) {
 	t.Parallel()
 	i, other := testkit.NewIssuer(t), testkit.NewIssuer(t)
@@ -186,7 +186,7 @@ func TestForgedTokensAreNotTaken(t *testing.T) {
 	}
 }
 
-// The provider may change its keys at any time: the next token has them read again. One that is away holds up nobody whose key is known.
+// The provider may change its keys at any time: the next token makes the dispatcher read them again. A provider that is away does not stop tokens whose key is known.
 func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
@@ -225,7 +225,7 @@ func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 	if _, err := p.Check(t.Context(), i.Token(nil)); kindOf(t, err) != Away {
 		t.Errorf("a new key while the provider is away: %v", err)
 	}
-	// After an hour the keys are read anew, and those of before count while the provider is away.
+	// After an hour the keys are read again, and the earlier ones are still valid while the provider is away.
 	later := time.Now().Add(keysFor + time.Second)
 	p.now = func() time.Time { return later }
 	long := map[string]any{"exp": later.Add(time.Hour).Unix()}
@@ -239,7 +239,7 @@ func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 	if _, err := p.Check(t.Context(), fresh); err != nil {
 		t.Errorf("the keys of an hour ago while the provider is away: %v", err)
 	}
-	// Somebody with tokens of made-up keys does not have it asked for each.
+	// Tokens with made-up keys do not cause a request to the provider each.
 	gone.Store(false)
 	calm := provider(i)
 	calm.gets.every = time.Hour
@@ -258,7 +258,7 @@ func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 	}
 }
 
-// A description that sends people elsewhere, or is another one's, is not gone by.
+// A description that sends people elsewhere, or is another provider's, is refused.
 func TestADescriptionIsHeldAgainstTheAddress(t *testing.T) {
 	t.Parallel()
 	i, other := testkit.NewIssuer(t), testkit.NewIssuer(t)
@@ -282,7 +282,7 @@ func TestADescriptionIsHeldAgainstTheAddress(t *testing.T) {
 	}
 }
 
-// come is what a browser comes back with from where it was sent.
+// come returns the request with which a browser returns from the provider.
 func come(t *testing.T, to, code string) (url.Values, string) {
 	t.Helper()
 	u, err := url.Parse(to)
@@ -296,7 +296,7 @@ func come(t *testing.T, to, code string) (url.Values, string) {
 	return url.Values{"state": {q.Get("state")}, "code": {code}}, q.Get("nonce")
 }
 
-// A browser that was sent to the provider comes back with a code, which is good for one login of this browser.
+// A browser that was sent to the provider returns with a code, which is valid for one login of this browser.
 func TestABrowserLogsIn(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
@@ -376,7 +376,7 @@ func TestABrowserLogsIn(t *testing.T) {
 	}
 }
 
-// What a session holds is of one session, of this configuration's secret, and ends. A role that was taken away is gone with the next request.
+// A sealed session is valid only for its own session and this configuration's secret, and it expires. A role that was removed is gone with the next request.
 func TestASessionIsSealed(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
@@ -421,7 +421,7 @@ func TestASessionIsSealed(t *testing.T) {
 
 func second[T any](_ T, is bool) bool { return is }
 
-// A provider that hangs holds up a login for a few seconds, and nobody for longer than he waits.
+// A provider that hangs delays a login by a few seconds, and never for longer than the caller waits.
 func TestAProviderHangs(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)

@@ -89,7 +89,7 @@ func TestWhatIsNoCardNumberIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Of numbers that have nothing to do with cards, those that begin as cards do and pass the check are taken for cards: 1 in 10 of the former.
+// Other numbers are taken for card numbers if they begin like one and pass the check: one in ten of those with such a beginning.
 func TestFewOrderNumbersAreTakenForCards(t *testing.T) {
 	t.Parallel()
 	if !ContainsString("XX414824475771046563") {
@@ -119,7 +119,7 @@ func TestFewOrderNumbersAreTakenForCards(t *testing.T) {
 	}
 }
 
-// stretch may look at each 13th byte alone: it must never pass over what is found where each byte is looked at.
+// stretch looks only at every 13th byte. It must never miss what a search of every byte finds.
 func FuzzFind(f *testing.F) {
 	f.Add([]byte("xx 4111 1111 1111 1111"))
 	f.Add([]byte("４111111111111111 0"))
@@ -202,7 +202,7 @@ func BenchmarkContains(b *testing.B) {
 	}
 }
 
-// The search has no allocation where it finds nothing, whatever digits a text has.
+// The search allocates nothing if it finds nothing, whatever digits a text has.
 func TestASearchInVainAllocatesNothing(t *testing.T) {
 	for _, text := range []string{`{"phone":"+43 664 1234567","order":"4300000000017","at":"2026-11-26 15:49:34.123456"}`, "AT41 4824 8257 7104 6563", strings.Repeat("Счёт ", 20)} {
 		in := []byte(text)
@@ -212,7 +212,7 @@ func TestASearchInVainAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A payload may have a megabyte, and who sends it chooses what is in it. A search that took the square of the length would take minutes.
+// A payload may have a megabyte, and its sender chooses the content. A search in quadratic time would take minutes.
 func TestALongTextTakesNoLongerThanItsLength(t *testing.T) {
 	t.Parallel()
 	const visa, size, patience = "4111111111111111", 256 << 10, 30 * time.Second

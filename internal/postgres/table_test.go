@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// outcomes are done jobs with amounts that no floating point number holds.
+// outcomes returns outcomes of done jobs with amounts that no floating point number can hold.
 func outcomes(from, n int) (all []feed.Outcome) {
 	for i := from; i < from+n; i++ {
 		at := time.UnixMicro(1_763_742_851_000_000 + int64(i)).UTC()
@@ -35,7 +35,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// opened is a reader's table on a connection of its own.
+// opened returns a reader's table on a connection of its own.
 func opened(t *testing.T, url, name, reader string) *postgres.Table {
 	t.Helper()
 	db, err := postgres.New(url)
@@ -52,7 +52,7 @@ func one[T any](t *testing.T, c *pgx.Conn, sql string) (v T) {
 	return v
 }
 
-// One server is enough for what kills none.
+// Tests that don't kill the server share one.
 func TestTables(t *testing.T) {
 	t.Parallel()
 	db := testkit.Postgres(t)
@@ -131,7 +131,7 @@ func copiersTakeTurns(t *testing.T, url string) {
 	}
 }
 
-// A gateway that gets another name takes its feed along. What the table has of it by the old name does not come again by the new one.
+// A renamed gateway keeps its feed. Rows that the table has with the old name do not come again with the new one.
 func aRenamedGatewayGoesOn(t *testing.T, url string) {
 	table := opened(t, url, "outcomes", "ledger")
 	page := outcomes(0, 5)
@@ -191,13 +191,13 @@ func whatCanNotBeExactIsRefused(t *testing.T, url string) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// The database keeps the promise by itself: a row that is there is an error, which holds nothing of it.
+	// The database itself keeps the promise: a row that is already there is an error, which holds nothing of the row.
 	_, err = c.Exec(t.Context(), `UPDATE outcomes_cursors SET cursor = ''`)
 	must(t, err)
 	if _, _, err := table.Put(t.Context(), "stripe", "", page); job.CodeOf(err) != job.CodeFailed || !strings.Contains(err.Error(), "SQLSTATE 23505, constraint outcomes_pkey") || strings.Contains(err.Error(), "1763742851") {
 		t.Error(err)
 	}
-	// Nor has one that a trigger raises, whatever SQLSTATE it says.
+	// Nor does an error that a trigger raises, with any SQLSTATE.
 	for _, state := range []string{"45000", "42501", "40001"} {
 		_, err = c.Exec(t.Context(), `CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not %', NEW.id USING ERRCODE = '`+state+`'; END $$;
 			CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON outcomes FOR EACH ROW EXECUTE FUNCTION refuse(); TRUNCATE outcomes`)
@@ -213,7 +213,7 @@ func whatCanNotBeExactIsRefused(t *testing.T, url string) {
 	}
 }
 
-// No error holds a part of an address: a password may stand in any.
+// No error holds a part of an address, because any part may hold a password.
 func TestAddressesAreNotShown(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"postgres://u:s3cret@127.0.0.1:1/db?connect_timeout=1", "postgres://u:s3cret/x@127.0.0.1:1/db", "postgres://u:s3cret@127.0.0.1:port/db", "postgres://u:s3cr%et@127.0.0.1:1/db", "postgres://u@127.0.0.1:1/?sslmode=s3cret",
@@ -229,7 +229,7 @@ func TestAddressesAreNotShown(t *testing.T) {
 	}
 }
 
-// A PostgreSQL that is killed is away, and the same table goes on when it is back.
+// A killed PostgreSQL is unavailable, and the same table works again when it is back.
 func TestAPostgresThatComesBack(t *testing.T) {
 	t.Parallel()
 	db := testkit.Postgres(t)

@@ -18,7 +18,7 @@ func (r rig) headers(key string) string {
 	return fmt.Sprint(status, " ", header.Get("Retry-After"), " ", header.Get("Idempotent-Replayed"))
 }
 
-// TestASaved500 is repeated for ever, though the gateway is well again; without save_500 the key is still unused.
+// TestASaved500 checks that a saved 500 is repeated although the gateway works again. Without save_500 the key is still unused.
 func TestASaved500(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -47,7 +47,7 @@ func TestASaved500(t *testing.T) {
 	}
 }
 
-// TestAFateIsTheSameWheneverTheJobIsCalled with whatever key; other jobs are none of its business.
+// TestAFateIsTheSameWheneverTheJobIsCalled checks that each call of a job meets its fate, with any key, and that other jobs don't.
 func TestAFateIsTheSameWheneverTheJobIsCalled(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -88,7 +88,7 @@ func TestAFateIsTheSameWheneverTheJobIsCalled(t *testing.T) {
 	}
 }
 
-// TestAFatedHangNeverAnswers, and charges once for each key.
+// TestAFatedHangNeverAnswers checks that a call that hangs by its fate gets no answer, and charges once for each key.
 func TestAFatedHangNeverAnswers(t *testing.T) {
 	t.Parallel()
 	for _, charge := range []bool{true, false} {
@@ -118,7 +118,7 @@ func TestAFatedHangNeverAnswers(t *testing.T) {
 	}
 }
 
-// TestAShareOfJobsIsDrawnByTheirIDs the same everywhere, apart for each status, and about as large as it should be.
+// TestAShareOfJobsIsDrawnByTheirIDs checks that a share has the same jobs everywhere, others for each status, and about the right size.
 func TestAShareOfJobsIsDrawnByTheirIDs(t *testing.T) {
 	t.Parallel()
 	const jobs = 10000
@@ -159,7 +159,7 @@ func TestTheFirstFateThatFitsHolds(t *testing.T) {
 	}
 }
 
-// TestAnIncidentMeetsAShareOfAllCalls, whatever their keys, and ends.
+// TestAnIncidentMeetsAShareOfAllCalls checks that an incident meets its share of all calls, with any key, and that it ends.
 func TestAnIncidentMeetsAShareOfAllCalls(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{})
@@ -187,7 +187,7 @@ func TestAnIncidentMeetsAShareOfAllCalls(t *testing.T) {
 	}
 }
 
-// TestFatesChangeWhileItRuns, and what GET /settings says can be put back as it is.
+// TestFatesChangeWhileItRuns changes fates of a running provider. What GET /settings returns can be sent back unchanged.
 func TestFatesChangeWhileItRuns(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{})
@@ -263,7 +263,7 @@ func TestAFateAsText(t *testing.T) {
 	}
 }
 
-// TestCallsSayWhichWereTheFirst of their jobs: a repeat and a replay with a new key are not.
+// TestCallsSayWhichWereTheFirst checks that only the first call of a job is marked as first. A repeat, or a replay with a new key, is not.
 func TestCallsSayWhichWereTheFirst(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{Incident: Incident{Status: 429}})

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A limit by path holds for each path by itself, and one by a header for each of its values, beside that of all calls.
+// A limit by path counts each path separately, and a limit by a header each of its values, beside the limit of all calls.
 func TestLimitsByPathAndByHeader(t *testing.T) {
 	t.Parallel()
 	p := New(Config{Limits: []Limit{{N: 5, Window: time.Hour}, {N: 2, Window: time.Hour, By: ByPath}, {N: 3, Window: time.Hour, By: ByHeader + "merchant"}}})
@@ -37,7 +37,7 @@ func TestLimitsByPathAndByHeader(t *testing.T) {
 	}
 }
 
-// What is dropped of a limit by something is of no matter to it.
+// Calls that a limit by something has dropped do not change its verdicts.
 func TestLimitsByPathStayBounded(t *testing.T) {
 	t.Parallel()
 	limit := Limit{N: 3, Window: 10, By: ByPath}

@@ -10,14 +10,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// lookup asks after a job.
+// lookup looks a job up.
 func (r rig) lookup(id string) (int, string) {
 	r.t.Helper()
 	status, _, body := r.do("GET", "/lookups/"+id, "", "")
 	return status, body
 }
 
-// A look-up tells what became of a job, and charges nothing.
+// A look-up says what became of a job, and charges nothing.
 func TestLookupsTellAndDoNotCharge(t *testing.T) {
 	t.Parallel()
 	r := setup(t, Config{NoKeys: true})
@@ -41,7 +41,7 @@ func TestLookupsTellAndDoNotCharge(t *testing.T) {
 	}
 }
 
-// A look-up lags, fails and hangs as told, and stands before a gateway that is down or has an incident.
+// A look-up lags, fails and hangs as configured, and an outage or an incident of the gateway also answers look-ups.
 func TestLookupsHaveTroubles(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[int]Config{

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestCallsSayWhatWasCharged: once for each charge, with what the request has of it; a repeat and a decline moved nothing.
+// TestCallsSayWhatWasCharged checks that each charge is shown once, with the fields of its request. A repeat and a decline charge nothing.
 func TestCallsSayWhatWasCharged(t *testing.T) {
 	t.Parallel()
 	limit, err := ParseLimitBy("header:X-Lane=1000/s")

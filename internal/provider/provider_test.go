@@ -95,7 +95,7 @@ func TestWindowsAgainstBruteForce(t *testing.T) {
 			with := append(slices.Clone(taken), c.at)
 			over := false
 			for _, limit := range limits {
-				// Refused calls that count may overfill windows of their own: only those that c is in matter.
+				// Refused calls that count may overfill other windows: only windows with c matter.
 				over = over || fullest(with, c.at, limit) > limit.N
 			}
 			if c.over != over {

@@ -36,7 +36,7 @@ func stamps(t *testing.T) {
 	})
 }
 
-// TestARequestThatCameBeforeItsConnectionWasAccepted is stamped when it came, not when it was read: a busy machine accepts late.
+// TestARequestThatCameBeforeItsConnectionWasAccepted checks that such a request has the stamp of its arrival, and not of its read: a busy machine accepts late.
 func TestARequestThatCameBeforeItsConnectionWasAccepted(t *testing.T) {
 	t.Parallel()
 	stamps(t)

@@ -19,7 +19,7 @@ import (
 
 const each = 50 // differences of each kind
 
-// books is what a gateway has, what its report says, and in what the two differ.
+// books has the records of a gateway, its report, and the differences of the two.
 type books struct {
 	records []Record
 	report  []string
@@ -31,7 +31,7 @@ func (b *books) line(id string, minor int, currency, status, reference string) {
 	b.report = append(b.report, fmt.Sprintf("%s;%d,%02d;%s;%s;%s", id, minor/100, minor%100, currency, status, reference))
 }
 
-// record keeps a record. Every second one has no reference.
+// record adds a record. Every second one has no reference.
 func (b *books) record(id string, minor int, state job.State) *Record {
 	r := Record{ID: id, State: state, Money: fmt.Sprintf("%d EUR", minor), Expected: state == job.Done}
 	if b.rand.IntN(2) == 0 && state == job.Done {
@@ -76,7 +76,7 @@ func (b *books) differ(n int) {
 	b.line(id(NotOurs), minor, "EUR", "paid", "")
 }
 
-// seeded is books in which so many lines agree, and each kind of difference is there 50 times.
+// seeded returns books with a number of lines that agree, and 50 differences of each kind.
 func seeded(agree int) *books {
 	b := &books{want: map[Kind]map[string]bool{}, rand: rand.New(rand.NewPCG(1, 2))}
 	for i := range agree {
@@ -210,7 +210,7 @@ func TestOnlyWhatIsClearIsSettled(t *testing.T) {
 	}
 }
 
-// TestADoubtfulLineSettlesNothing: a line that may say something else of a job keeps it from being settled.
+// TestADoubtfulLineSettlesNothing checks that a job is not resolved if another line may contradict.
 func TestADoubtfulLineSettlesNothing(t *testing.T) {
 	t.Parallel()
 	doubt := Record{ID: "a", State: job.Parked, Reason: job.UnknownOutcome, InDoubt: true, FirstKey: true, Calls: 1, Money: "700 EUR"}
@@ -280,7 +280,7 @@ func TestADoubtfulLineSettlesNothing(t *testing.T) {
 	}
 }
 
-// TestARefundIsNoCharge: what was charged, done and paid back agrees; lines that say nothing are nobody's.
+// TestARefundIsNoCharge checks that a job that was charged, done and refunded agrees, and that lines without a statement belong to no job.
 func TestARefundIsNoCharge(t *testing.T) {
 	t.Parallel()
 	lines := "a;7,00;EUR;paid;ch_1\na;-7,00;EUR;paid;ch_1\nstranger;-1,00;EUR;paid;\nstranger;1,00;EUR;fee;\nstranger;1.00;EUR;paid;"

@@ -53,7 +53,7 @@ func TestLinesOfAReport(t *testing.T) {
 	}
 }
 
-// FuzzReport: whatever a report holds, each line has an id that a job may have and money that the books may have, or says why it can't be used.
+// FuzzReport checks that each line of any report has an id that a job may have and money that the books may have, or says why it can't be used.
 func FuzzReport(f *testing.F) {
 	f.Add([]byte("id;a;c;s;r\nx;1.050,00;EUR;paid;ch_1\n;;;;\n"), true)
 	f.Add([]byte("\ufeffid;a;c;s;r\r\n\"x\n\";1;JPY;failed;\r\n"), true)

@@ -62,7 +62,7 @@ func TestWhatIsSealedOpensForItsJobAlone(t *testing.T) {
 	}
 }
 
-// Nonces must not come again, whoever seals: many at once, and beyond a run.
+// Nonces must never repeat: not among many sealers at once, and not after a restart.
 func TestNoNonceIsUsedTwice(t *testing.T) {
 	t.Parallel()
 	box := New("stripe", "k2026", []Key{now})
@@ -90,7 +90,7 @@ func TestNoNonceIsUsedTwice(t *testing.T) {
 	}
 }
 
-// Whatever byte of it is changed: it does not open, and is not taken for something else.
+// A sealed payload with any byte changed does not open, and is not taken for something else.
 func TestNoChangedByteGoesUnseen(t *testing.T) {
 	t.Parallel()
 	box := New("stripe", "k2026", []Key{now})
@@ -153,7 +153,7 @@ func TestWithoutAnActiveKeyPayloadsGoInAsTheyAre(t *testing.T) {
 	}
 }
 
-// A job known under an old key, or from before there was any, is known after the key has changed.
+// A job that was accepted with an old key, or before there were keys, is still known after the key has changed.
 func TestDigestsAreKnownAgainUnderEveryKey(t *testing.T) {
 	t.Parallel()
 	const plain = "0123456789abcdef"

@@ -65,7 +65,7 @@ func call(t *testing.T, l *testkit.Line) *caller {
 	return &caller{t, c, bufio.NewReader(c)}
 }
 
-// ask sends a line and returns how long its answer took, or what came instead.
+// ask sends a line and returns how long its answer took, or the error.
 func (c *caller) ask(within time.Duration) (time.Duration, error) {
 	c.t.Helper()
 	begun := time.Now()
@@ -183,7 +183,7 @@ func TestALineRefusesAndAdmits(t *testing.T) {
 	}
 }
 
-// What the line adds is not the caller's doing: the provider counts a call when it came in at the line.
+// The delay of the line does not change stamps: the provider counts a call at its arrival at the line.
 func TestAnInnerLineKeepsTheStampsOfItsClientsEnd(t *testing.T) {
 	t.Parallel()
 	l, ln := testkit.InnerLine(t, provider.Listen)

@@ -104,7 +104,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	set(t, s.Primary(), "k", "v")
 }
 
-// The child plays a test that is killed: its server must die with it.
+// The child is a test that is killed. Its server must die with it.
 func TestServersDieWithTheTest(t *testing.T) {
 	if os.Getenv("TESTKIT_CHILD") != "" {
 		s := Server(t)
@@ -126,7 +126,7 @@ func TestServersDieWithTheTest(t *testing.T) {
 	Eventually(t, 5*time.Second, "the child's redis-server to die", func() bool { return dead(pid) })
 }
 
-// dead also takes a zombie for dead: in a container nobody may reap it.
+// dead counts a zombie as dead: in a container it may stay one.
 func dead(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err != nil || strings.Contains(string(stat), ") Z ")
@@ -139,7 +139,7 @@ func set(t *testing.T, s *RedisServer, k, v string) {
 	}
 }
 
-// A port that was given to one test process is given to no other, also while nobody listens on it.
+// A port that one test process has is given to no other, also while nobody listens on it.
 func TestPortsAreGivenToOneProcess(t *testing.T) {
 	t.Parallel()
 	const ports = 200

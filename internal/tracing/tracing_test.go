@@ -87,7 +87,7 @@ func TestOnlyWhatWasTakenInBeginsATrace(t *testing.T) {
 	}
 }
 
-// With a share of traces, a job has all of its spans or none, whoever makes them.
+// With a share of traces, a job has all of its spans or none, whichever process makes them.
 func TestASampledJobIsSampledWhole(t *testing.T) {
 	t.Parallel()
 	c := testkit.NewCollector(t)

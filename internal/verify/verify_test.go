@@ -18,7 +18,7 @@ const base = 1_790_000_000_000_000 // some moment, in µs since 1970
 
 func input(name, text string) Input { return Input{Name: name, Reader: strings.NewReader(text)} }
 
-// judged is the verdict on a log and books of NDJSON or CSV.
+// judged returns the verdict on a log and books of NDJSON or CSV.
 func judged(t *testing.T, log, books string, change func(*Params)) *Result {
 	t.Helper()
 	p := Params{Logs: []Input{input("log", log)}, Books: []Input{input("books", books)}, Most: 10, Slack: -1, Dir: t.TempDir()}
@@ -44,12 +44,12 @@ func limits(t *testing.T, texts ...string) (all []Limit) {
 	return all
 }
 
-// done is a book's line of a job that is done.
+// done returns the line of a done job in the books.
 func done(id string) string {
 	return fmt.Sprintf(`{"id":%q,"gateway":"g","state":"done","status":200,"called_at":"2026-11-26T20:00:00.000001Z"}`+"\n", id)
 }
 
-// TestWindowsAreThoseOfBruteForce draws arrivals at random, on and around the edges of windows, and counts each window anew.
+// TestWindowsAreThoseOfBruteForce draws arrivals at random, on and around the edges of windows, and compares with a plain count of each window.
 func TestWindowsAreThoseOfBruteForce(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
@@ -108,7 +108,7 @@ func TestALimitIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-// A log of somebody else's, as CSV, with names and headers of its own, and without a word on what was charged.
+// A foreign log, as CSV, with its own names and headers, and without a column for charges.
 func TestALogCanBeCSV(t *testing.T) {
 	t.Parallel()
 	log := "\ufeffat,key,status,amount,currency,path,header:X-Lane,more\r\n" +
@@ -135,7 +135,7 @@ func TestALogCanBeCSV(t *testing.T) {
 	}
 }
 
-// TestWithoutKeysEachSuccessCharges, and under a key the first one does. What the log says itself goes before that.
+// TestWithoutKeysEachSuccessCharges checks that each success charges without keys, and only the first one under a key. What the log says itself overrides that.
 func TestWithoutKeysEachSuccessCharges(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -152,7 +152,7 @@ func TestWithoutKeysEachSuccessCharges(t *testing.T) {
 	}
 }
 
-// TestLinesThatCantBeUsed say what is wrong with them, and stop nothing.
+// TestLinesThatCantBeUsed checks that such lines say what is wrong with them, and stop nothing.
 func TestLinesThatCantBeUsed(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{
@@ -176,7 +176,7 @@ func TestLinesThatCantBeUsed(t *testing.T) {
 	}
 }
 
-// What is listed is bounded; all of it is counted.
+// The list of findings is bounded, but all are counted.
 func TestFindingsAreBounded(t *testing.T) {
 	t.Parallel()
 	var books strings.Builder
@@ -189,7 +189,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWrongUse: what can't be compared is said, and not judged.
+// TestWrongUse checks that input that can't be compared is reported and not judged.
 func TestWrongUse(t *testing.T) {
 	t.Parallel()
 	two := done("a") + strings.Replace(done("b"), `"g"`, `"h"`, 1)
@@ -219,7 +219,7 @@ func TestWrongUse(t *testing.T) {
 	}
 }
 
-// TestJobsOfAFile: the list is a billing file with ids of another name, numbers among them.
+// TestJobsOfAFile has a billing file as the list of jobs, with ids in another field, some of them numbers.
 func TestJobsOfAFile(t *testing.T) {
 	t.Parallel()
 	for _, jobs := range []string{`{"invoice":{"no":10000000000000001}}` + "\n" + `{"invoice":{"no":"b"}}`, "invoice.no,x\n10000000000000001,\nb,\n"} {
@@ -233,7 +233,7 @@ func TestJobsOfAFile(t *testing.T) {
 	}
 }
 
-// TestWhatIsInDoubtIsNoViolation: a charged job in each state, and whether the books may leave it there.
+// TestWhatIsInDoubtIsNoViolation has a charged job in each state, and checks whether the books may leave it there.
 func TestWhatIsInDoubtIsNoViolation(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]Kind{
@@ -250,7 +250,7 @@ func TestWhatIsInDoubtIsNoViolation(t *testing.T) {
 	}
 }
 
-// TestOrder: jobs that were accepted at the same moment have no order, unless the lines have one.
+// TestOrder checks the order of calls. Jobs that were accepted at the same moment have no order, unless the lines have one.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	book := func(id, accepted, lane string) string {
@@ -283,7 +283,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestSortedInFiles: what does not fit into memory is sorted all the same, and nothing is left behind.
+// TestSortedInFiles checks that input that does not fit into memory is sorted too, and that no files are left.
 func TestSortedInFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -315,7 +315,7 @@ func TestSortedInFiles(t *testing.T) {
 	s.close()
 }
 
-// TestSortedNumbers: bytes compare as the numbers do.
+// TestSortedNumbers checks that bytes compare like the numbers.
 func TestSortedNumbers(t *testing.T) {
 	t.Parallel()
 	last := packed(nil)
@@ -332,7 +332,7 @@ type unplugged struct{}
 
 func (unplugged) Read([]byte) (int, error) { return 0, errors.New("unplugged") }
 
-// TestAFileThatBreaksOffIsNoVerdict: half of a log proves nothing.
+// TestAFileThatBreaksOffIsNoVerdict checks that half of a log gives no verdict.
 func TestAFileThatBreaksOffIsNoVerdict(t *testing.T) {
 	t.Parallel()
 	log := Input{Name: "log", Reader: io.MultiReader(strings.NewReader(`{"at":1790000000000000,"key":"a","status":200}`+"\n"), unplugged{})}

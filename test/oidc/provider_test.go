@@ -71,7 +71,7 @@ func (p public) Key() any                         { return p.private.Public() }
 func (public) Algorithm() jose.SignatureAlgorithm { return jose.RS256 }
 func (public) Use() string                        { return "sig" }
 
-// store is the provider's, with groups in its tokens, keys that change, and tokens that end when the test wants.
+// store is the provider's storage, with groups in its tokens, keys that change, and tokens that expire when the test wants.
 type store struct {
 	*storage.Storage
 	mu   sync.Mutex
@@ -108,7 +108,7 @@ func (s *store) SetUserinfoFromRequest(_ context.Context, info *oidc.UserInfo, r
 	return nil
 }
 
-// TokenRequestByRefreshToken and RevokeToken say whose the token is: the example's storage forgets it of those that a device got.
+// TokenRequestByRefreshToken and RevokeToken name the client of the token: the example's storage forgets it for tokens of a device.
 func (s *store) TokenRequestByRefreshToken(ctx context.Context, token string) (op.RefreshTokenRequest, error) {
 	r, err := s.Storage.TokenRequestByRefreshToken(ctx, token)
 	return ofDevice{r}, err
@@ -132,7 +132,7 @@ func (s *store) GetClientByClientID(ctx context.Context, id string) (op.Client, 
 	return client{c, s.life}, nil
 }
 
-// client is one whose id tokens have the claims of its scopes.
+// client is a client whose id tokens have the claims of its scopes.
 type client struct {
 	op.Client
 	life time.Duration
@@ -145,7 +145,7 @@ func (c client) GrantTypes() []oidc.GrantType {
 	return []oidc.GrantType{oidc.GrantTypeCode, oidc.GrantTypeDeviceCode, oidc.GrantTypeRefreshToken}
 }
 
-// ApplicationType has the command line be a public client.
+// ApplicationType makes the command line a public client.
 func (c client) ApplicationType() op.ApplicationType {
 	if c.GetID() == "spillway-cli" {
 		return op.ApplicationTypeNative
@@ -153,7 +153,7 @@ func (c client) ApplicationType() op.ApplicationType {
 	return c.Client.ApplicationType()
 }
 
-// AuthMethod has the command line need no secret.
+// AuthMethod makes the command line need no secret.
 func (c client) AuthMethod() oidc.AuthMethod {
 	if c.GetID() == "spillway-cli" {
 		return oidc.AuthMethodNone

@@ -115,7 +115,7 @@ func (r *rig) afar(env string, args ...string) (text string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// browser is one that goes where it is sent, as browsers do.
+// browser returns a client that follows redirects and keeps cookies, as browsers do.
 func browser(t *testing.T) *http.Client {
 	t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -148,7 +148,7 @@ func open(t *testing.T, b *http.Client, at string, fields url.Values) (code int,
 
 var hidden = regexp.MustCompile(`name="id" value="([^"]+)"`)
 
-// logIn logs somebody in at the console, by way of the provider's own pages.
+// logIn logs a person in at the console, through the provider's own pages.
 func (r *rig) logIn(b *http.Client, who string) (code int, text string) {
 	r.t.Helper()
 	_, where, text := open(r.t, b, r.urls[0]+"/login/provider?next=/batches", nil)
@@ -164,7 +164,7 @@ func (r *rig) logIn(b *http.Client, who string) (code int, text string) {
 	return code, text
 }
 
-// People log in at the console with a real provider. All dispatchers take the session of one, until its owner logs out.
+// People log in at the console with a real provider. All dispatchers accept the session of one, until its owner logs out.
 func TestTheConsoleWithARealProvider(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -205,7 +205,7 @@ func TestTheConsoleWithARealProvider(t *testing.T) {
 
 var asks = regexp.MustCompile(`Open (\S+) and type in (\S+)`)
 
-// device runs dispatcher login, and has somebody do in a browser what it asks for.
+// device runs dispatcher login, and does in a browser what it asks for.
 func (r *rig) device(who, action string) (text string, code int) {
 	r.t.Helper()
 	cmd, said, out := r.command("login", "--server", r.urls[0]), &testkit.Log{}, &bytes.Buffer{}
@@ -226,7 +226,7 @@ func (r *rig) device(who, action string) (text string, code int) {
 	return out.String() + said.String(), cmd.ProcessState.ExitCode()
 }
 
-// The command line logs in on another device. Commands go by that login, which is renewed, until it is forgotten; a token goes before it.
+// The command line logs in on another device. Commands use that login, which is renewed, until it is removed. A token takes precedence.
 func TestTheCommandLineWithARealProvider(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -277,7 +277,7 @@ func TestTheCommandLineWithARealProvider(t *testing.T) {
 	}
 }
 
-// A dispatcher starts while the provider is away, lets tokens in, and says what is wrong of logins until it is there.
+// A dispatcher starts while the provider is away. It accepts tokens, and says why logins fail.
 func TestTheProviderIsAway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// digest is what a report has of the output of "go test -v".
+// digest is the part of the output of "go test -v" that a report has.
 type digest struct {
 	passed, failed, skipped int
 	figures                 []string  // what tests have logged that passed
@@ -17,7 +17,7 @@ type digest struct {
 	end                     []string // the last lines, for a failure that is of no test
 }
 
-// failure is all that a test has said that failed.
+// failure is the output of a test that failed.
 type failure struct {
 	test  string
 	lines []string
@@ -105,7 +105,7 @@ func (d *digest) figure(test string, lines []string) {
 	}
 }
 
-// bounded leaves the middle out of what is endless.
+// bounded removes the middle of a long output.
 func bounded(lines []string) []string {
 	if len(lines) <= mostSaid {
 		return lines
@@ -114,7 +114,7 @@ func bounded(lines []string) []string {
 	return slices.Concat(lines[:half], []string{"[… the middle is left out; the log has it]"}, lines[len(lines)-half:])
 }
 
-// fenced is lines as they are, in Markdown.
+// fenced returns lines as a block of Markdown.
 func fenced(lines []string) string {
 	if len(lines) == 0 {
 		lines = []string{"(it said nothing)"}

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// fact is a line of what a report was made on.
+// fact is one fact about the machine of a report.
 type fact struct{ name, value string }
 
-// machine says what the battery runs on.
+// machine returns the facts about the machine.
 func machine(ctx context.Context) []fact {
 	commit := ask(ctx, "git", "rev-parse", "HEAD")
 	if ask(ctx, "git", "status", "--porcelain") != "" {
@@ -27,7 +27,7 @@ func machine(ctx context.Context) []fact {
 	}
 }
 
-// ask returns what a program prints in its first line; where it can't be run, that it is not there.
+// ask returns the first line that a program prints, or that the program is not there.
 func ask(ctx context.Context, program string, args ...string) string {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {
@@ -37,7 +37,7 @@ func ask(ctx context.Context, program string, args ...string) string {
 	return first
 }
 
-// field returns the value of a line "name: value" of a file of /proc; empty where there is none.
+// field returns the value of a line "name: value" of a file of /proc; empty if there is none.
 func field(file, name string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command report runs the battery of a release, part by part, and writes docs/reports/VERSION.md: what ran where, with which seeds, what came of it, and
-// every failure word for word. A part that fails stops no other one. The exit code is 1 if any failed.
+// Command report runs the battery of a release, part by part, and writes docs/reports/VERSION.md: what ran where, with which seeds, the results, and
+// the full output of every failure. A part that fails stops no other one. The exit code is 1 if any failed.
 package main
 
 import (
@@ -101,7 +101,7 @@ func names(parts []part) (all []string) {
 	return all
 }
 
-// release runs the parts and writes the report, anew after each, so that one which is killed leaves what it knew. It returns the exit code.
+// release runs the parts, and writes the report after each of them, so that a run that is killed leaves its results so far. It returns the exit code.
 func release(ctx context.Context, o options, progress io.Writer) int {
 	r := &report{options: o, began: o.now()}
 	for _, p := range o.parts {

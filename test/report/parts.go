@@ -21,12 +21,12 @@ func (p part) command(o options) string {
 	return strings.ReplaceAll(command, seedWord, seedOf(o))
 }
 
-// seeded says that the part draws its faults by the seed.
+// seeded reports whether the part draws its faults with the seed.
 func (p part) seeded(o options) bool {
 	return o.form == long && strings.Contains(p.long, seedWord) || o.form == short && strings.Contains(p.short, seedWord)
 }
 
-// battery is what a release goes through. The order is that of the time they take: a report that is cut short has most of them.
+// battery returns the parts of a release test. Quick ones come first, so that a report that is cut short has most of them.
 func battery() []part {
 	return []part{
 		{"verify", "violations that are planted into the files of real runs are found one by one, and none in clean runs of eleven kinds",

@@ -26,7 +26,7 @@ func fake() []part {
 	}
 }
 
-// tick is a clock that goes on by a minute each time it is looked at.
+// tick is a clock that advances by a minute each time it is read.
 func tick() func() time.Time {
 	now := time.Date(2026, 11, 26, 20, 0, 0, 0, time.UTC)
 	return func() time.Time { now = now.Add(time.Minute); return now }
@@ -45,7 +45,7 @@ func made(t *testing.T, ctx context.Context, parts []part) (code int, text, prog
 	return code, string(page), said.String()
 }
 
-// TestAFailureIsInTheReportAndStopsNothing: each part runs, and what failed stands there as it was printed.
+// TestAFailureIsInTheReportAndStopsNothing checks that each part runs, and that the report has failures as they were printed.
 func TestAFailureIsInTheReportAndStopsNothing(t *testing.T) {
 	t.Parallel()
 	code, text, progress := made(t, t.Context(), fake())
@@ -73,7 +73,7 @@ func TestAFailureIsInTheReportAndStopsNothing(t *testing.T) {
 	}
 }
 
-// TestAReportThatIsEndedSaysSo: what has begun is cut short, and the rest was not run.
+// TestAReportThatIsEndedSaysSo checks that the running part is marked as cut short, and the rest as not run.
 func TestAReportThatIsEndedSaysSo(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -89,7 +89,7 @@ func TestAReportThatIsEndedSaysSo(t *testing.T) {
 	}
 }
 
-// TestPartsAreChosen by name, in their own order; a wrong name is an error before anything runs.
+// TestPartsAreChosen checks that parts are selected by name and keep their order. A wrong name is an error before anything runs.
 func TestPartsAreChosen(t *testing.T) {
 	t.Parallel()
 	got, err := choose(fake(), "crashes, good")
@@ -107,7 +107,7 @@ func TestPartsAreChosen(t *testing.T) {
 	}
 }
 
-// TestTheBattery has a command of each form for each part, and the page says what the parts are.
+// TestTheBattery checks that each part has a command of each form, and a row on the page.
 func TestTheBattery(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/verify.md")
@@ -126,7 +126,7 @@ func TestTheBattery(t *testing.T) {
 	}
 }
 
-// TestWhatIsEndlessIsBounded: a failure of a million lines does not hide the others.
+// TestWhatIsEndlessIsBounded checks that a failure with very many lines does not hide the others.
 func TestWhatIsEndlessIsBounded(t *testing.T) {
 	t.Parallel()
 	d := digestOf([]byte("=== RUN   TestX\n" + strings.Repeat("    x_test.go:1: again\n", 10_000) + "```\npanic: boom\ngoroutine 1 [running]:\n"))

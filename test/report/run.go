@@ -20,7 +20,7 @@ const (
 	notRun  = "not run"
 )
 
-// result is what came of a part.
+// result is the result of a part.
 type result struct {
 	part    part
 	command string
@@ -31,7 +31,7 @@ type result struct {
 	log     string // where all of the output is
 }
 
-// patience is how long a part that was told to end may take for it.
+// patience is how long a part may take to end when it is told to.
 const patience = 30 * time.Second
 
 // run runs the part to its end, with its output in a file.

@@ -18,7 +18,7 @@ type report struct {
 	results []*result
 }
 
-// good says that each part has passed.
+// good reports whether each part has passed.
 func (r *report) good() bool {
 	return !slices.ContainsFunc(r.results, func(one *result) bool { return one.verdict != passed })
 }
@@ -69,7 +69,7 @@ func (r *report) text() string {
 	return b.String()
 }
 
-// seeds are the part's own, and those that it printed.
+// seeds returns the part's own seed, and those that it printed.
 func (r *result) seeds(o options) string {
 	all := r.output.seeds
 	if own := seedOf(o); r.part.seeded(o) && !slices.Contains(all, own) {
@@ -80,7 +80,7 @@ func (r *result) seeds(o options) string {
 
 func seedOf(o options) string { return strconv.FormatUint(o.seed, 10) }
 
-// text is the section of a part.
+// text returns the section of a part.
 func (r *result) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", r.part.name, capital(r.part.about), strings.TrimSuffix(r.verdict+": "+r.why, ": ")+".")
@@ -108,7 +108,7 @@ func took(d time.Duration) string {
 
 func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
-// cell is a text within a table.
+// cell returns a text for a cell of a table.
 func cell(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "|", `\|`), "\n", " ")
 }

@@ -68,7 +68,7 @@ func newWorld(t *testing.T, gateways ...string) *world {
 	return w
 }
 
-// charge declines what asks for it.
+// charge declines payments with "decline".
 func charge(w http.ResponseWriter, r *http.Request) {
 	text, _ := io.ReadAll(r.Body)
 	if strings.Contains(string(text), `"decline":true`) {
@@ -104,7 +104,7 @@ func (w *world) print(program string, args ...string) string {
 	return string(out)
 }
 
-// told is a program that does each step that it is told, a line of JSON each.
+// told is a program that does the steps that it reads, one line of JSON each.
 type told struct {
 	t   *testing.T
 	in  io.Writer

@@ -98,7 +98,7 @@ func TestOneStoryThroughEveryWayIn(t *testing.T) {
 	}
 }
 
-// alike is an answer as every way in can give it: jobs that came in are counted, since the command line lists no single one; outcomes of jobs that were called side by side come in any order.
+// alike returns an answer in a form that every way in can give. Accepted jobs are counted, since the command line does not list them. Outcomes of jobs that were called at the same time are sorted.
 func alike(do string, v any) any {
 	all, is := v.([]any)
 	switch {
@@ -167,7 +167,7 @@ func (w *world) awaits(gateway string, s step) {
 	})
 }
 
-// books are what is known of a gateway after the story, without what differs by itself.
+// books returns what is known about a gateway after the story, without values that always differ.
 func (w *world) books(gateway string) string {
 	w.t.Helper()
 	var all strings.Builder
@@ -189,7 +189,7 @@ func (w *world) books(gateway string) string {
 	return all.String()
 }
 
-// steady leaves out moments and what follows from them.
+// steady removes moments and what follows from them.
 func steady(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -211,7 +211,7 @@ func steady(v any) any {
 	return v
 }
 
-// run runs a tool of the machine, or skips the test where it can't.
+// run runs a tool of the machine and returns its output.
 func (w *world) run(dir, name string, args ...string) []byte {
 	w.t.Helper()
 	var said bytes.Buffer
@@ -224,7 +224,7 @@ func (w *world) run(dir, name string, args ...string) []byte {
 	return out
 }
 
-// typescript is a client whose types openapi-typescript makes, over openapi-fetch. What does not fit the types does not compile.
+// typescript is a client with types by openapi-typescript, over openapi-fetch. Code that does not fit the types does not compile.
 func (w *world) typescript(gateway string) way {
 	w.t.Helper()
 	for _, tool := range []string{"node", "npm"} {

@@ -92,7 +92,7 @@ func saying(all []client.Outcome) []any {
 	return said
 }
 
-// commands are the commands, on Redis itself, or through a dispatcher; enqueue is on Redis always.
+// commands are the commands, on Redis itself or through a dispatcher. enqueue always uses Redis.
 type commands struct {
 	w       *world
 	gateway string
