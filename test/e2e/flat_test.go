@@ -39,7 +39,7 @@ func TestMemoryStaysFlat(t *testing.T) {
 	var at []float64 // hours since the warm-up
 	memory := map[string][]float64{}
 	for fed := 0; time.Since(began) < length; <-tick.C {
-		if c.LLen(t.Context(), keys.Pending()).Val() < flatFile {
+		if c.LLen(t.Context(), keys.Pending()).Val() < int64(flatFile()) {
 			w.another(fed, length > 5*time.Hour)
 			fed++
 		}
@@ -74,14 +74,19 @@ func TestMemoryStaysFlat(t *testing.T) {
 	t.Logf("%d calls, %d answers 500; fullest windows %v of %v", s.Calls, s.Failed, s.MaxInWindow, s.Limits)
 }
 
-// flatFile is the number of jobs of a file: more than are called between two looks at the queue.
-const flatFile = 1500
+// flatFile returns the number of jobs of a file: more than are called between two looks at the queue.
+func flatFile() int {
+	if *flat > 0 {
+		return 1500
+	}
+	return 300
+}
 
 // another enqueues one more file, and discards the refused jobs now and then.
 func (w *world) another(nth int, batch bool) {
 	w.t.Helper()
 	var b strings.Builder
-	for i := range flatFile {
+	for i := range flatFile() {
 		fmt.Fprintf(&b, `{"id":"inv-%05d-%04d","payload":{"amount":%d,"currency":"EUR"}}`+"\n", nth, i, 100+i)
 	}
 	args := []string{"-g", "stripe", "-f", w.file("flat.ndjson", b.String()), "-q"}
