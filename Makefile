@@ -84,7 +84,7 @@ soak: install-test-deps ## test limits and rates for SOAK (60s) per set-up, with
 flat: install-test-deps ## watch the memory of two dispatchers and of Redis for FLAT (2h) at a limit of 200/s, and report its growth with the standard error (make test: 24 s)
 	go test ./test/e2e -run MemoryStaysFlat -count=1 -v -timeout 24h -args -flat $(FLAT)
 
-crash: install-test-deps ## kill a process at each of its Redis commands, in every way (make test: every eighth command, ways in turn)
+crash: install-test-deps ## kill a process at each of its Redis commands, in every way (make test: every fourth command, later every eighth, ways in turn)
 	go test ./test/crash -v -timeout 30m -args -full
 
 upgrade: install-test-deps ## build the previous version from history and roll between it and this one under load ROLLS (50) times (make test: twice); test docs/upgrading.md and docs/backup.md

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "each command in every way; otherwise every eighth command, and the ways take turns")
+	full = flag.Bool("full", false, "each command in every way; otherwise every fourth command, from the 24th on every eighth, and the ways take turns")
 	how  = flag.String("how", "", "only this way: before, torn, after, unsent or lost")
 	only = flag.Int("at", 0, "only at this command")
 )
@@ -45,8 +45,9 @@ const (
 	// beyond is how many processes must outlive their crash point before no later one is tried: the number of commands that a
 	// process needs varies a little. Where crash points are a stride apart, two are enough.
 	beyond, beyondStrides = 3, 2
-	// stride is the distance between two crash points of the everyday run. It begins at a random one, so that several runs cover them all.
-	stride = 8
+	// stride is the distance between two crash points of the everyday run, up to command dense; after that it is twice as long. The first point is a random one, so that
+	// several runs cover them all.
+	stride, dense = 4, 24
 	// enough is how many bad runs are shown of a flow.
 	enough = 3
 )
@@ -127,8 +128,11 @@ func (s *stage) everyPoint(t *testing.T, f flow, ways []string, tried *tally) {
 	if step > 1 {
 		last = beyondStrides
 	}
-	for at := first; outlived.Load() < last && bad.Load() < enough && (*only == 0 || at == *only); at += step {
-		way := ways[at/step%len(ways)]
+	for i, at := 0, first; outlived.Load() < last && bad.Load() < enough && (*only == 0 || at == *only); i, at = i+1, at+step {
+		if step > 1 && at >= dense {
+			step = 2 * stride
+		}
+		way := ways[i%len(ways)]
 		s.free <- struct{}{}
 		all.Go(func() {
 			defer func() { <-s.free }()
