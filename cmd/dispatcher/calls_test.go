@@ -17,6 +17,7 @@ import (
 func TestCallsCountsWhatCallsCameTo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	testkit.AmidHour(t, r.c)
 	r.accept(r.gateway(r.one), job.Enqueued, charge("a", "1", "nov"), charge("b", "2", "nov"))
 	r.succeed(r.one, "")
 	r.succeed(r.one, "")

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 // The calls of several gateways are summed up by the hour, or over all hours by the gateway.
 func TestTheCallHistoryHasARowForEachHourOrGateway(t *testing.T) {
 	t.Parallel()
 	busy, idle := one(t), one(t)
+	testkit.AmidHour(t, busy.redis)
 	now, err := busy.redis.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
