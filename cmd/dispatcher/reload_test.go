@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/admission"
 	"spillway/internal/cli"
 	"spillway/internal/config"
@@ -67,11 +69,12 @@ func (l *locked) calls(key string) int {
 }
 
 // keyed is how many jobs go to the gateway with a lock.
-const keyed = 800
+const keyed = 400
 
 // running is a run of two gateways in this process: one with a lock, one that a strict provider judges.
 type running struct {
 	t            *testing.T
+	c            redis.UniversalClient
 	dir, file    string
 	keys, strict string // names of the gateways
 	lock         *locked
@@ -88,7 +91,7 @@ type running struct {
 
 func newRunning(t *testing.T) *running {
 	t.Helper()
-	r := &running{t: t, dir: t.TempDir(), keys: testkit.Gateway(t), strict: testkit.Gateway(t), lock: &locked{known: []string{oldKey}},
+	r := &running{t: t, c: testkit.Client(t), dir: t.TempDir(), keys: testkit.Gateway(t), strict: testkit.Gateway(t), lock: &locked{known: []string{oldKey}},
 		judge: provider.New(provider.Config{}), log: &testkit.Log{}, admission: "{limits: [100000/s]}"}
 	r.file = filepath.Join(r.dir, "dispatcher.yaml")
 	srv := httptest.NewServer(r.lock)
@@ -134,25 +137,27 @@ gateways:
 %s`, testkit.Redis(r.t), r.keys, r.urls[0], r.admission, r.strict, r.urls[1], limit, more))
 }
 
-func (r *running) put(gateway string, n int) {
+// put accepts n jobs, whose numbers begin at first.
+func (r *running) put(gateway string, first, n int) {
 	r.t.Helper()
 	var err error
 	r.cfg, err = config.Load(r.file, config.Options{Secrets: true})
 	r.must(err)
 	var jobs []job.Job
 	for i := range n {
-		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%04d", i), Gateway: gateway, Payload: []byte(`{}`), Cost: 1})
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("j%04d", first+i), Gateway: gateway, Payload: []byte(`{}`), Cost: 1})
 	}
-	db, err := dispatch.Open(r.t.Context(), r.cfg, 5*time.Second)
+	db, err := dispatch.Open(r.t.Context(), r.cfg, time.Minute)
 	r.must(err)
 	defer db.Close()
 	_, err = dispatch.Door(db.Client, r.cfg, time.Second).Admit(r.t.Context(), gateway, jobs, admission.Park)
 	r.must(err)
 }
 
+// done returns how many jobs of a gateway are done.
 func (r *running) done(gateway string) int64 {
 	g, _ := r.cfg.Gateway(gateway)
-	s, err := dispatch.Books(testkit.Client(r.t), g).Look(r.t.Context())
+	s, err := dispatch.Books(r.c, g).Look(r.t.Context())
 	r.must(err)
 	return s.Done
 }
@@ -230,8 +235,8 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 	r.write("gateway.key", oldKey+"\n")
 	r.configure("50/s", "")
 	const paced = 150
-	r.put(r.keys, keyed)
-	r.put(r.strict, paced)
+	r.put(r.keys, 0, keyed/2)
+	r.put(r.strict, 0, paced)
 	r.run()
 
 	testkit.Eventually(t, 30*time.Second, "calls with the old key", func() bool { return r.lock.calls(oldKey) > 60 })
@@ -239,6 +244,7 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 	r.write("gateway.key", newKey+"\n")
 	r.reload()
 	r.says("configuration reloaded", 1)
+	r.put(r.keys, keyed/2, keyed/2)
 	testkit.Eventually(t, 30*time.Second, "a call with the new key", func() bool { return r.lock.calls(newKey) > 0 })
 
 	testkit.Eventually(t, 30*time.Second, "calls at the old limit", func() bool { return r.judge.Stats().Calls > 60 })
@@ -253,9 +259,7 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 		`spillway_config_reloads_total{result="refused"}`: "1", `spillway_config_reloads_total{result="done"}`: "2",
 		`spillway_config_last_reload_successful`: "0", fmt.Sprintf(`spillway_limit_rate{gateway="%s",limit="20/s"}`, r.strict): "20",
 	} {
-		if got := r.metric(name); got != name+" "+want {
-			t.Errorf("%s is %q, want %s", name, got, want)
-		}
+		testkit.EventuallyEvery(t, 100*time.Millisecond, time.Minute, name+" "+want, func() bool { return r.metric(name) == name+" "+want })
 	}
 	r.configure("20/s", "listen: 127.0.0.1:9999\n")
 	r.reload()
@@ -270,7 +274,7 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 		t.Errorf("%d of 6 jobs were taken in, admission has room for 3 at most", posted)
 	}
 
-	testkit.Eventually(t, 60*time.Second, "every job", func() bool { return r.done(r.keys) == int64(keyed+posted) && r.done(r.strict) == paced })
+	testkit.EventuallyEvery(t, 50*time.Millisecond, 5*time.Minute, "every job", func() bool { return r.done(r.keys) == int64(keyed+posted) && r.done(r.strict) == paced })
 	r.stop()
 	r.check(from, keyed+posted)
 }
