@@ -131,7 +131,7 @@ func TestStatusNamesADispatcherThatIsTooSlow(t *testing.T) {
 	r.must(err)
 	since := now.Add(-time.Hour).Truncate(time.Second)
 	for _, g := range []string{r.one, r.two} {
-		r.must(r.c.HSet(t.Context(), redisdb.NewKeys(g).Slow(), "host.7", fmt.Sprintf("%d %d 40", since.UnixMicro(), now.UnixMicro())).Err())
+		r.must(r.c.HSet(t.Context(), redisdb.NewKeys(g).Slow(), "host.7", fmt.Sprintf("%d %d 40", since.UnixMicro(), now.Add(time.Hour).UnixMicro())).Err())
 	}
 	var out, errs bytes.Buffer
 	cli.Main(name, newCommand, []string{"status", "-c", r.file}, cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errs})

@@ -121,7 +121,7 @@ func TestNobodyServes(t *testing.T) {
 	now := time.Now()
 	w.must(w.c.HSet(t.Context(), w.k.Alive(), "at", now.Add(-time.Minute).UnixMicro()).Err())
 	w.expect("dispatcher", Warn, "serves it since "+now.Add(-time.Minute).UTC().Format("2006-01-02T15:04"), "dispatcher run")
-	w.must(w.c.HSet(t.Context(), w.k.Alive(), "at", now.UnixMicro()).Err())
+	w.must(w.c.HSet(t.Context(), w.k.Alive(), "at", now.Add(time.Hour).UnixMicro()).Err())
 	w.expect("standing", OK, "", "")
 }
 
@@ -133,9 +133,9 @@ func TestRestoredSnapshot(t *testing.T) {
 }
 
 // history is as many calls that met this status, a while apart, the last one just now.
-func history(status, calls int, apart time.Duration) string {
+func history(status, n int, apart time.Duration) string {
 	var b strings.Builder
-	for i := calls - 1; i >= 0; i-- {
+	for i := n - 1; i >= 0; i-- {
 		fmt.Fprintf(&b, "%d %d %d hold\n", time.Now().Add(-time.Duration(i)*apart).UnixMicro(), 900_000, status)
 	}
 	return b.String()
