@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -58,7 +60,7 @@ func TestDoctor(t *testing.T) {
 	}
 	got := examine(t, true, bad.URL(), gateway.URL)
 	if !strings.Contains(got.out, "\nfail  eviction                  Redis may delete jobs") || !strings.Contains(got.out, "\n                                → set maxmemory-policy") ||
-		!strings.Contains(got.out, "\n2 failures, 1 warning, ") {
+		!regexp.MustCompile(`\n2 failures, (1 warning|[23] warnings), `).MatchString(got.out) { // a busy machine adds warnings of latency and clock
 		t.Errorf("on a terminal:\n%s", got.out)
 	}
 }
@@ -73,7 +75,10 @@ func TestDoctorAsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.out), &d); err != nil || got.code != 1 {
 		t.Fatalf("exit code %d, %v:\n%s", got.code, err, got.out)
 	}
-	if d.OK || d.Failed != 1 || d.Warned != 1 || len(d.Checks) < 10 || !strings.Contains(d.Checks[0].Message, "${DOCTOR_KEY} is not set") || d.Checks[0].Level != "fail" {
+	warned := slices.DeleteFunc(slices.Clone(d.Checks), func(c doctor.Check) bool { // a busy machine adds warnings of latency and clock
+		return c.Level != doctor.Warn || c.Name == "latency" || c.Name == "clock"
+	})
+	if d.OK || d.Failed != 1 || len(warned) != 1 || len(d.Checks) < 10 || !strings.Contains(d.Checks[0].Message, "${DOCTOR_KEY} is not set") || d.Checks[0].Level != "fail" {
 		t.Errorf("%+v", d)
 	}
 	if got := examine(t, false, "redis://127.0.0.1:1/0", gateway.URL, "-g", "nobody"); got.code != 4 {

@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"spillway/internal/access"
 	"spillway/internal/config"
 	"spillway/internal/packs"
+	"spillway/internal/testkit"
 )
 
 // The way to token_url is looked at as that to the gateway, and nothing is asked for there.
@@ -42,14 +44,20 @@ func TestTheWayToTheTokenURL(t *testing.T) {
 func TestAGatewayWithoutAToken(t *testing.T) {
 	t.Parallel()
 	w := newWard(t, "dedupe: 1d")
-	k := access.New(access.Config{Gateway: w.g.Name, Redis: w.c, Credentials: "x", Within: time.Second, Metrics: access.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
+	k := access.New(access.Config{Gateway: w.g.Name, Redis: w.c, Credentials: "x", Within: time.Minute, Metrics: access.NewMetrics(nil), Log: slog.New(slog.DiscardHandler),
 		Fetch: func(context.Context) (access.Answer, error) {
 			return access.Answer{Refused: true}, errors.New("HTTP 401 from https://t.example/token: invalid_client")
 		}})
 	t.Cleanup(k.Close)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_ = k.Wait(ctx)
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() { _ = k.Wait(ctx) })
+	testkit.Eventually(t, time.Minute, "the refusal to be written down", func() bool {
+		why, err := access.Look(t.Context(), w.c, w.g.Name)
+		return err == nil && why.Why != ""
+	})
+	cancel()
+	waiting.Wait()
 	w.p.Gateways[0].Request.OAuth2 = config.OAuth2{On: true, TokenURL: "http://127.0.0.1:1/"}
 	w.expect("access_token", Fail, "it is not called: no access token: HTTP 401 from https://t.example/token: invalid_client", "check request.oauth2")
 }

@@ -46,8 +46,10 @@ func TestOwnAuthorityAndCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := newPatient(t, "redis://127.0.0.1:1/0", fmt.Sprintf("request: {url: %q, tls: %s}", srv.URL, at.Replace(c.tls)), limits)
-		r := p.examine()
-		t.Run(name, func(t *testing.T) { expect(t, r, c.check, c.level, c.message, c.hint) })
+		var r Report
+		t.Run(name, func(t *testing.T) { // a gateway on a busy machine may refuse a certificate later than doctor waits for that
+			testkit.Eventually(t, time.Minute, c.message, func() bool { r = p.examine(); return has(r, c.check, c.level, c.message, c.hint) })
+		})
 		if name == "well" && strings.Contains(list(r), "private key") {
 			t.Errorf("a key that the group may read is not a fault:\n%s", list(r))
 		}

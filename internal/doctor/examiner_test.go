@@ -54,7 +54,7 @@ func TestAnExaminerLooksOnceForAll(t *testing.T) {
 func TestAnOpenRedisIsLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, testkit.Server(t, sound...).URL(), "request: {url: \"http://127.0.0.1:1/\"}", "leak: {limits: [100/s]}").p
-	db, err := dispatch.Open(t.Context(), p.Config, time.Second)
+	db, err := dispatch.Open(t.Context(), p.Config, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
