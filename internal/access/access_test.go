@@ -18,17 +18,20 @@ import (
 	"spillway/internal/testkit"
 )
 
-// endpoint grants tokens of one life, and counts who asks.
+// endpoint grants tokens of one life, and counts its requests.
 type endpoint struct {
 	life  time.Duration
 	asked atomic.Int64
-	no    atomic.Pointer[error] // nil: it grants
-	hang  chan struct{}         // nil: it answers at once
+	first atomic.Pointer[time.Time] // when the first request came
+	no    atomic.Pointer[error]     // nil: it grants
+	hang  chan struct{}             // nil: it answers at once
 	wait  time.Duration
 	again bool // with no: it can be asked again soon
 }
 
 func (e *endpoint) fetch(ctx context.Context) (Answer, error) {
+	now := time.Now()
+	e.first.CompareAndSwap(nil, &now)
 	n := e.asked.Add(1)
 	if e.hang != nil {
 		select {
@@ -85,7 +88,7 @@ func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
 			if k.Wait(t.Context()) != nil {
 				return
 			}
-			for time.Since(began) < lives*life*4/5 {
+			for e.asked.Load() <= lives && time.Since(began) < 2*time.Minute {
 				used.Add(1)
 				if k.Current() == nil {
 					without.Add(1)
@@ -98,10 +101,10 @@ func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
 	running.Wait()
 	took := time.Since(began)
 	most := int64(took/(life*4/5)) + 1
-	if n := e.asked.Load(); n < lives-1 || n > most {
-		t.Errorf("%d requests for tokens of %s in %s, want about %d and at most %d", n, life, took, lives, most)
+	if n := e.asked.Load(); n <= lives || n > most {
+		t.Errorf("%d requests for tokens of %s in %s, want %d and at most %d", n, life, took, lives+1, most)
 	}
-	if n := without.Load(); n > used.Load()/10 {
+	if n := without.Load(); n > used.Load()/2 { // on a busy machine a token may end before its renewal
 		t.Errorf("no token in %d of %d calls", n, used.Load())
 	}
 	t.Logf("%d requests, %d of %d calls had to wait", e.asked.Load(), without.Load(), used.Load())
@@ -123,7 +126,7 @@ func TestAProcessThatDiesWhileItFetchesIsReplaced(t *testing.T) {
 	})
 	go func() { _ = dies.Wait(context.Background()) }()
 	testkit.Eventually(t, 10*time.Second, "the one that dies to fetch", func() bool { return dead.asked.Load() == 1 })
-	lives := process(t, e, gateway)
+	lives := process(t, e, gateway, func(c *Config) { c.Within = 10 * time.Minute })
 	go func() { _ = lives.Wait(context.Background()) }()
 	testkit.Eventually(t, 10*time.Second, "another one to fetch", func() bool { return e.asked.Load() == 1 })
 	before := asks.n.Load()
@@ -184,29 +187,39 @@ func TestARefusalIsAskedForAgainLaterAndLater(t *testing.T) {
 	e, gateway := &endpoint{life: time.Hour}, testkit.Gateway(t)
 	no := errors.New("HTTP 401 from https://t.example/token: invalid_client")
 	e.no.Store(&no)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var waiting sync.WaitGroup
 	for range 8 {
 		k := process(t, e, gateway)
 		waiting.Go(func() { _ = k.Wait(ctx) })
 	}
+	c := testkit.Client(t)
+	var why Standing
+	testkit.Eventually(t, time.Minute, "the third refusal to be written down", func() bool {
+		var err error
+		why, err = Look(t.Context(), c, gateway)
+		return err == nil && e.asked.Load() >= 3 && why.Again.After(time.Now())
+	})
+	n, took := e.asked.Load(), time.Since(*e.first.Load())
+	cancel()
 	waiting.Wait()
-	if n := e.asked.Load(); n < 2 || n > 4 {
-		t.Errorf("eight processes asked %d times in 4 s, want 3", n)
+	// The back-off is a second, then two, and so on, less a quarter at most.
+	if least := time.Duration(1<<(n-1)-1) * 750 * time.Millisecond; took < least || why.Why != "no access token: "+no.Error() {
+		t.Errorf("eight processes made %d requests within %s, want at least %s; %+v", n, took, least, why)
 	}
-	why, err := Look(t.Context(), testkit.Client(t), gateway)
-	if err != nil || why.Why != "no access token: "+no.Error() || why.Again.Before(time.Now()) {
-		t.Errorf("%+v, %v", why, err)
+	keys := redisdb.NewKeys(gateway)
+	for _, key := range []string{keys.AccessOf(digest(nil, "id secret")), keys.Access()} { // now nobody asks with these credentials for an hour
+		c.HSet(t.Context(), key, "again", time.Now().Add(time.Hour).UnixMicro())
 	}
 	asked := e.asked.Load()
 	e.no.Store(nil)
 	rotated := process(t, e, gateway, func(c *Config) { c.Credentials = "id rotated" })
 	current(t, rotated)
-	if time.Now().After(why.Again) || e.asked.Load() != asked+1 {
-		t.Errorf("other credentials: a token at %s, where the old ones are tried again at %s, and %d requests", time.Now(), why.Again, e.asked.Load()-asked)
+	if e.asked.Load() != asked+1 {
+		t.Errorf("other credentials: %d requests, want one", e.asked.Load()-asked)
 	}
-	if why, err := Look(t.Context(), testkit.Client(t), gateway); err != nil || why.Why != "" {
+	if why, err := Look(t.Context(), c, gateway); err != nil || why.Why != "" {
 		t.Errorf("%+v, %v", why, err)
 	}
 }
@@ -218,9 +231,11 @@ func TestAWaitIsKeptToAndALocalFaultIsNobodyElses(t *testing.T) {
 	e := &endpoint{wait: time.Hour, again: true}
 	no := errors.New("HTTP 429 from https://t.example/token")
 	e.no.Store(&no)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	k := process(t, e, gateway)
+	failsFirst(t, k, testkit.Client(t), gateway)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
-	_ = process(t, e, gateway).Wait(ctx)
+	_ = k.Wait(ctx)
 	if n := e.asked.Load(); n != 1 {
 		t.Errorf("asked %d times, though the endpoint wants to be left alone for an hour", n)
 	}
@@ -286,9 +301,10 @@ func TestWhatIsInRedisEnds(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
 	e := &endpoint{}
+	began := time.Now()
 	got := current(t, process(t, e, gateway))
-	if left := time.Until(got.end); left < DefaultLife-2*time.Second || left > DefaultLife-margin {
-		t.Errorf("a token without a life ends in %s", left)
+	if took := time.Since(began); got.end.Before(began.Add(DefaultLife-margin)) || got.end.After(began.Add(took+DefaultLife-margin)) {
+		t.Errorf("a token without a life ends %s after the test has begun; the request was over after %s", got.end.Sub(began), took)
 	}
 	c := testkit.Client(t)
 	key := redisdb.NewKeys(gateway).AccessOf(digest(nil, "id secret"))
@@ -310,13 +326,15 @@ func TestWhatIsInRedisEnds(t *testing.T) {
 func TestALifeCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
-	e := &endpoint{life: 20 * time.Second, hang: make(chan struct{})}
+	e := &endpoint{life: time.Minute, hang: make(chan struct{})}
 	a, b := process(t, e, gateway), process(t, e, gateway)
-	began := time.Now()
+	go func() { _ = a.Wait(context.Background()) }()
+	testkit.Eventually(t, time.Minute, "the request", func() bool { return e.first.Load() != nil })
 	time.AfterFunc(3*time.Second, func() { close(e.hang) })
 	for name, k := range map[string]*Keeper{"fetched": a, "read": b} {
-		if got := current(t, k); got.end.Sub(began) > 21*time.Second || got.renew.Sub(began) > 18*time.Second {
-			t.Errorf("the token that was %s is used for %s, and renewed after %s", name, got.end.Sub(began), got.renew.Sub(began))
+		got := current(t, k)
+		if ends, renewed := got.end.Sub(*e.first.Load()), got.renew.Sub(*e.first.Load()); ends > time.Minute || renewed > 50*time.Second {
+			t.Errorf("the token that was %s is used for %s after the request, and renewed %s after it", name, ends, renewed)
 		}
 	}
 }
@@ -413,14 +431,14 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 		}
 	})
 	current(t, k)
-	testkit.Eventually(t, 10*time.Second, "a renewal ahead, or of an ended token, to hang", func() bool { return k.Current() == nil && fetches.Load() > 1 })
+	testkit.Eventually(t, time.Minute, "a renewal ahead, or of an ended token, to hang", func() bool { return k.Current() == nil && fetches.Load() > 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	over := make(chan struct{})
 	go func() { defer close(over); _ = k.Wait(ctx) }()
 	select {
 	case <-over:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("a wait goes on though its context has ended")
 	}
 	close(hang)
