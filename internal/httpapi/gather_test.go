@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-const startWithin = 5 * time.Second
+const startWithin = time.Minute
 
 // slowDoor lets a chunk through at each nod.
 type slowDoor struct {

@@ -188,12 +188,13 @@ func TestGuessesAreLimited(t *testing.T) {
 	t.Parallel()
 	api := guarded(longSecret, http.NotFoundHandler())
 	const from, elsewhere = "192.0.2.1:1", "192.0.2.2:1"
-	told := map[int]int{}
+	told, began := map[int]int{}, time.Now()
 	for i := range 1000 {
 		told[codeOf(api, "/metrics", fmt.Sprint("guess ", i), from)]++
 	}
-	if told[401] != guessesMost || told[429] != 1000-guessesMost {
-		t.Errorf("1000 guesses: %v", told)
+	most := guessesMost + int(time.Since(began)/guessesAgain) // on a busy machine some are allowed again meanwhile
+	if told[401] < guessesMost || told[401] > most || told[429] != 1000-told[401] {
+		t.Errorf("1000 guesses: %v, want %d to %d of them taken", told, guessesMost, most)
 	}
 	if a, b, c := codeOf(api, "/metrics", longSecret, from), codeOf(api, "/metrics", longSecret, elsewhere), codeOf(api, "/metrics", "wrong", elsewhere); a != 200 || b != 200 || c != 401 {
 		t.Errorf("the right one from there: %d, from elsewhere %d; a wrong one from elsewhere %d", a, b, c)
@@ -221,13 +222,13 @@ func TestAShortTokenIsNotFoundOut(t *testing.T) {
 	if got := codeOf(api, "/metrics", "4711", known); got != 200 {
 		t.Fatal(got)
 	}
-	for _, address := range []string{from, known} {
-		for i := range 20 {
+	for _, address := range []string{known, from} {
+		for i := range 200 {
 			codeOf(api, "/metrics", fmt.Sprint(i), address)
 		}
 	}
 	if a, b := codeOf(api, "/metrics", "4711", from), codeOf(api, "/metrics", "4711", known); a != 429 || b != 200 {
-		t.Errorf("after 20 wrong ones: %d, and where it was shown before %d", a, b)
+		t.Errorf("after 200 wrong ones: %d, and where it was shown before %d", a, b)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestALongRequestEndsWithItsToken(t *testing.T) {
 			guard.Use(Access{Tokens: []Token{mine}})
 			srv := httptest.NewServer(New(Config{Guard: guard, Door: door, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return feed, nil }}))
 			defer srv.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			send := func(method, path, kind string, body io.Reader) *http.Response {
 				r, _ := http.NewRequestWithContext(ctx, method, srv.URL+"/v1/gateways/g/"+path, body)
