@@ -67,7 +67,7 @@ func setupAt(t *testing.T, address string, s setting) *rig {
 		t.Fatal(err)
 	}
 	r.g = r.cfg.Gateways[0]
-	if r.db, err = dispatch.Open(t.Context(), r.cfg, 5*time.Second); err != nil {
+	if r.db, err = dispatch.Open(t.Context(), r.cfg, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.db.Close() })

@@ -12,12 +12,19 @@ import (
 	"spillway/internal/testkit"
 )
 
+// setupAlone is setup with a database of its own: a search reads all keys of a database within a few seconds.
+func setupAlone(t *testing.T, s setting) *rig {
+	t.Helper()
+	url, _ := testkit.Database(t)
+	return setupAt(t, url, s)
+}
+
 var foundJob = regexp.MustCompile(`<th role="rowheader" scope="row" class="id"><a href="[^"]*">([^<]*)</a>`)
 
 // A star behind the beginning of an id finds the jobs whose ids begin so, page by page, and nothing that only looks like it.
 func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	t.Parallel()
-	r := setup(t, setting{})
+	r := setupAlone(t, setting{})
 	var jobs []job.Job
 	for i := range 2500 {
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("inv-%04d", i), Gateway: r.g.Name, Payload: []byte("{}"), Cost: 1})
@@ -68,7 +75,7 @@ func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 // A search of payloads is a form that is posted: neither an address nor the log has what was searched for, and nobody sees a payload.
 func TestPayloadsAreSearched(t *testing.T) {
 	t.Parallel()
-	r := setup(t, setting{})
+	r := setupAlone(t, setting{})
 	r.put(3, `{"amount":500,"currency":"EUR","customer":"CANARY-1"}`)
 	_, page := r.get("/search")
 	wants(t, page, `action="/search" method="post"`)
