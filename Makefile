@@ -49,7 +49,7 @@ raced: install-test-deps ## part of make test: tests with the race detector
 
 long: install-test-deps ## the randomised tests of make test, with many more rounds
 	$(PLAIN) ./internal/bucket ./internal/producer -args -long
-	$(RACED) ./cmd/dispatcher -run DamagedKey -args -long
+	$(RACED) ./cmd/dispatcher -run 'DamagedKey|OneReader' -args -long
 	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace|Brakes' -args -long
 	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups|OfEveryState' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
 	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken|ManyLanesShare' -v -parallel 1 -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, an outbox of 100,000 rows, and 10,000 lanes

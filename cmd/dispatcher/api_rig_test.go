@@ -52,7 +52,7 @@ func newAPIRig(t *testing.T, url, settings string) *apiRig {
 	if a.cfg, err = config.Parse("x.yaml", []byte(text), config.Options{Secrets: true}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := dispatch.Open(t.Context(), a.cfg, 5*time.Second)
+	db, err := dispatch.Open(t.Context(), a.cfg, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,9 +78,9 @@ func newAPIRig(t *testing.T, url, settings string) *apiRig {
 func (a *apiRig) describe() {
 	a.t.Helper()
 	got := a.ask(http.MethodGet, "/openapi.json", "", nil)
-	doc, err := openapi3.NewLoader().LoadFromData([]byte(got.body))
-	if err != nil {
-		a.t.Fatal(err)
+	doc, err := parsed()
+	if err != nil || got.body != string(theDescription()) {
+		a.t.Fatalf("it serves another description, or none: %v", err)
 	}
 	a.doc = doc
 }

@@ -25,7 +25,7 @@ type screens struct {
 
 func (r *rig) screens() screens {
 	r.t.Helper()
-	db, err := dispatch.Open(r.ctx, r.cfg, 5*time.Second)
+	db, err := dispatch.Open(r.ctx, r.cfg, time.Minute)
 	r.must(err)
 	guard := httpapi.NewGuard("")
 	s := served{file: newInForce(r.cfg), door: newDoor(dispatch.Door(db.Client, r.cfg, apiPatience)), db: db}
@@ -98,7 +98,8 @@ func (s screens) cell(what, text, pattern string) map[string]int {
 func (s screens) wantAttempts(when, id string, calls, spent int) {
 	s.t.Helper()
 	want := map[string]int{"attempts": calls, "attempts_spent": spent}
-	for view, said := range s.say(id) {
+	all := s.say(id)
+	for view, said := range all {
 		if _, ok := said["attempts"]; !ok {
 			s.t.Errorf("%s: %s does not say attempts", when, view)
 		}
@@ -109,7 +110,7 @@ func (s screens) wantAttempts(when, id string, calls, spent int) {
 		}
 	}
 	for _, view := range []string{"job " + id, "dlq show " + id} {
-		if said := s.say(id)[view]; said != nil && len(said) != 2 {
+		if said := all[view]; said != nil && len(said) != 2 {
 			s.t.Errorf("%s: %s does not say attempts_spent: %v", when, view, said)
 		}
 	}

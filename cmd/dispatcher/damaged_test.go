@@ -35,6 +35,7 @@ type ward struct {
 	log   *testkit.Log
 	calls sync.Map // by gateway: *atomic.Int64
 	stop  func()
+	turn  int  // how many damaged gateways were looked at
 	named bool // whoever fails for a damaged key has to say which it is
 }
 
@@ -120,7 +121,7 @@ func (w *ward) put(gateway, name string, at time.Time) {
 		}
 		jobs = append(jobs, j)
 	}
-	db, err := dispatch.Open(w.ctx, w.cfg, 5*time.Second)
+	db, err := dispatch.Open(w.ctx, w.cfg, time.Minute)
 	w.must(err)
 	defer db.Close()
 	_, err = dispatch.Door(db.Client, w.cfg, time.Second).Admit(w.ctx, gateway, jobs, admission.Park)
@@ -174,8 +175,8 @@ func (w *ward) run() {
 			if err != nil {
 				w.t.Errorf("run ended with %v", err)
 			}
-		case <-time.After(45 * time.Second):
-			w.t.Fatal("run does not end")
+		case <-time.After(5 * time.Minute):
+			w.t.Fatal("run has not ended within 5 minutes")
 		}
 		w.t.Logf("run took %s to end", time.Since(begun).Round(time.Millisecond))
 	})
@@ -221,7 +222,7 @@ func TestADamagedKeyOfAnyKindCostsItsOwnerAlone(t *testing.T) {
 			}
 			w.goesOn("k")
 			for _, p := range w.sick {
-				if !testkit.Within(20*time.Second, 50*time.Millisecond, func() bool { return w.called(p.gateway) >= int64(p.jobs) }) {
+				if !testkit.Within(3*time.Minute, 50*time.Millisecond, func() bool { return w.called(p.gateway) >= int64(p.jobs) }) {
 					t.Errorf("%s: %d of the other jobs were called, of %d", p.key, w.called(p.gateway), p.jobs)
 				}
 				w.reach(p)
@@ -245,7 +246,7 @@ func TestADamagedKeyOfAnyKindCostsItsOwnerAlone(t *testing.T) {
 func (w *ward) reach(p patient) {
 	w.t.Helper()
 	base := "http://" + regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(w.log.String())[1]
-	client := http.Client{Timeout: 15 * time.Second}
+	client := http.Client{Timeout: 2 * time.Minute}
 	for _, path := range []string{"/gateways/" + p.gateway, "/jobs/j3?gateway=" + p.gateway, "/v1/gateways/" + p.gateway + "/jobs/j3"} {
 		resp, err := client.Get(base + path)
 		w.must(err)
@@ -267,7 +268,7 @@ func (w *ward) goesOn(name string) {
 	before := w.called(w.well)
 	w.put(w.well, name, time.Time{})
 	w.put(w.well, name+"-later", time.Now().Add(time.Second))
-	if !testkit.Within(time.Minute, 50*time.Millisecond, func() bool { return w.called(w.well) == before+2*eachHas }) {
+	if !testkit.Within(3*time.Minute, 50*time.Millisecond, func() bool { return w.called(w.well) == before+2*eachHas }) {
 		w.t.Errorf("%d of the well gateway's jobs were called, of %d", w.called(w.well)-before, 2*eachHas)
 	}
 }
@@ -286,10 +287,14 @@ var looks = [][]string{
 // look goes all ways to a damaged gateway: each ends, and where it fails it says which key it is.
 func (w *ward) look(p patient) {
 	w.t.Helper()
-	for _, args := range looks {
+	w.turn++
+	for i, args := range looks {
+		if (i+w.turn)%testkit.Often(2, 1) != 0 { // in the short form, a gateway meets every other command
+			continue
+		}
 		begun := time.Now()
 		got := w.command(append(slices.Clone(args), p.gateway)...)
-		if took := time.Since(begun); took > 10*time.Second {
+		if took := time.Since(begun); took > time.Minute {
 			w.t.Errorf("%s: %v took %s", p.key, args, took)
 		}
 		its := p.jobs > 0 || args[0] == "park" // a job's record that was set aside, and a job that is called just then

@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -23,6 +24,9 @@ func theDescription() []byte {
 	return answer.Body.Bytes()
 }
 
+// parsed is the description. It takes a second to parse with the race detector, so all tests share it.
+var parsed = sync.OnceValues(func() (*openapi3.T, error) { return openapi3.NewLoader().LoadFromData(theDescription()) })
+
 // What "job" and "status" print is what the API answers, and /openapi.json describes it to the last field. The payload is never in it.
 func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	t.Parallel()
@@ -37,7 +41,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 func TestTheOperationsOfTheTableAreDescribed(t *testing.T) {
 	t.Parallel()
 	text := theDescription()
-	doc, err := openapi3.NewLoader().LoadFromData(text)
+	doc, err := parsed()
 	if err != nil {
 		t.Fatal(err)
 	}

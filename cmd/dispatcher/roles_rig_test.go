@@ -61,7 +61,7 @@ func newHouse(t *testing.T) *house {
 func houseOf(t *testing.T, r *rig) *house {
 	t.Helper()
 	h := &house{rig: r, log: &testkit.Log{}}
-	db, err := dispatch.Open(h.ctx, h.cfg, 5*time.Second)
+	db, err := dispatch.Open(h.ctx, h.cfg, time.Minute)
 	h.must(err)
 	log := slog.New(slog.NewTextHandler(h.log, nil))
 	s := served{file: newInForce(h.cfg), door: newDoor(dispatch.Door(db.Client, h.cfg, apiPatience)), db: db, log: log, gateways: h.cfg.Gateways}
@@ -86,7 +86,7 @@ func houseOf(t *testing.T, r *rig) *house {
 	srv := httptest.NewServer(api)
 	h.url = srv.URL
 	t.Cleanup(func() { srv.Close(); _ = h.page.Stop(t.Context()); _ = db.Close() })
-	h.doc, err = openapi3.NewLoader().LoadFromData(theDescription())
+	h.doc, err = parsed()
 	h.must(err)
 	return h
 }

@@ -14,6 +14,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // afar runs a command through --server. Its file and its Redis are wrong: what works without them needs neither.
@@ -39,12 +40,15 @@ var blanks = regexp.MustCompile(` {2,}`)
 // same fails the test unless a command says the same both ways.
 func (f *far) same(args ...string) {
 	f.t.Helper()
-	for _, s := range []cli.Streams{{}, {OutTerminal: true, OutWidth: 160, InTerminal: false}} {
-		for _, o := range [][]string{nil, {"-o", "json"}} {
-			all := append(slices.Clone(args), o...)
-			here, afar := f.commandWith(cli.Streams{In: strings.NewReader(""), OutTerminal: s.OutTerminal, OutWidth: s.OutWidth}, all...), f.afar(s, all...)
-			f.alike(all, here, afar)
-		}
+	terminal := cli.Streams{OutTerminal: true, OutWidth: 160}
+	for _, how := range []struct {
+		cli.Streams
+		more []string
+	}{{cli.Streams{}, nil}, {cli.Streams{}, []string{"-o", "json"}}, {terminal, nil}} {
+		all := append(slices.Clone(args), how.more...)
+		here := how.Streams
+		here.In = strings.NewReader("")
+		f.alike(all, f.commandWith(here, all...), f.afar(how.Streams, all...))
 	}
 }
 
@@ -74,6 +78,7 @@ func TestEveryViewIsTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
 	f.fill()
+	testkit.AmidHour(t, f.c) // the counts of calls are by the hour
 	for _, args := range [][]string{
 		{"status"}, {"status", "-g", f.two}, {"status", "-g", "none"},
 		{"calls"}, {"calls", "--by", "gateway", "--since", "2h"}, {"calls", "--by", "x"}, {"answers"}, {"answers", "-g", f.one, "--batch", "b1"}, {"processes"},

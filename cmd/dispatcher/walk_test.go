@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
@@ -55,7 +54,7 @@ func TestEveryCommandHasItsOperation(t *testing.T) {
 			t.Errorf("%q is to stay local, and there is no such command", c)
 		}
 	}
-	doc, err := openapi3.NewLoader().LoadFromData(theDescription())
+	doc, err := parsed()
 	if err != nil {
 		t.Fatal(err)
 	}
