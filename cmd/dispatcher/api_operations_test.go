@@ -34,7 +34,7 @@ func newFar(t *testing.T) *far {
 func (r *rig) far() *far {
 	t := r.t
 	t.Helper()
-	db, err := dispatch.Open(r.ctx, r.cfg, 5*time.Second)
+	db, err := dispatch.Open(r.ctx, r.cfg, time.Minute)
 	r.must(err)
 	a := &apiRig{t: t, cfg: r.cfg, c: r.c, log: &testkit.Log{}, all: &testkit.Log{}}
 	log := slog.New(slog.NewTextHandler(a.log, nil))

@@ -275,9 +275,9 @@ func TestDLQReplayInterruptedSaysHowFarItGotAndGoesOn(t *testing.T) {
 	r.reject(r.one, jobs...) // of cost 2: there is room for two of them
 	var out, errOut bytes.Buffer
 	child := exec.Command(os.Args[0], "-test.run=^TestDLQChild$")
-	child.Env = append(os.Environ(), childEnv+"="+r.file)
+	child.Env = append(os.Environ(), childEnv+"="+r.file, "GORACE=atexit_sleep_ms=0")
 	child.Stdout, child.Stderr = &out, &errOut
-	r.must(child.Start())
+	r.must(testkit.Start(child))
 	testkit.Eventually(t, 10*time.Second, "two jobs to be replayed", func() bool {
 		return r.c.LLen(r.ctx, redisdb.NewKeys(r.one).Pending()).Val() == 2
 	})

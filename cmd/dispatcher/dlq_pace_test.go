@@ -85,8 +85,8 @@ func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	r.reject(r.one, numbered(40)...)
 	pending := redisdb.NewKeys(r.one).Pending()
 	ended := make(chan ran, 1)
-	go func() { ended <- r.run("replay", "--rate", "20/s", "--yes", "-q") }() // of cost 2: 10 jobs a second
-	testkit.Eventually(t, 10*time.Second, "some jobs to be replayed", func() bool { return r.c.LLen(r.ctx, pending).Val() >= 5 })
+	go func() { ended <- r.run("replay", "--rate", "4/s", "--yes", "-q") }() // of cost 2: two jobs a second, so all of them take 19 s
+	testkit.Eventually(t, time.Minute, "some jobs to be replayed", func() bool { return r.c.LLen(r.ctx, pending).Val() >= 3 })
 	r.must(r.pacer(r.one).Pause(r.ctx, "by hand"))
 	got := <-ended
 	queued := int(r.c.LLen(r.ctx, pending).Val())
@@ -141,8 +141,8 @@ func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
 	select {
 	case got := <-ended:
 		r.expect(got, 0, "replayed 40 jobs (EUR 4.00)\n", "")
-	case <-time.After(30 * time.Second):
-		t.Fatalf("%d of 40 jobs are replayed half a minute after the limit was set", r.c.LLen(r.ctx, pending).Val())
+	case <-time.After(3 * time.Minute):
+		t.Fatalf("%d of 40 jobs are replayed 3 minutes after the limit was set", r.c.LLen(r.ctx, pending).Val())
 	}
 }
 

@@ -69,7 +69,7 @@ func TestProviderTimeScale(t *testing.T) {
 
 func TestProviderGivesTokens(t *testing.T) {
 	t.Parallel()
-	p := play(t, "--like", "mangopay/v2", "--token-life", "20s", "--token-client", "shop:secret", "-o", "json")
+	p := play(t, "--like", "mangopay/v2", "--token-life", "1h", "--token-client", "shop:secret", "-o", "json")
 	for client, want := range map[string]int{"shop:secret": 200, "shop:another": 401} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url+"/v2.01/oauth/token", strings.NewReader("grant_type=client_credentials"))
 		if err != nil {
@@ -84,7 +84,7 @@ func TestProviderGivesTokens(t *testing.T) {
 		}
 		body, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if answer.StatusCode != want || err != nil || want == 200 && !bytes.Contains(body, []byte(`"expires_in":20`)) {
+		if answer.StatusCode != want || err != nil || want == 200 && !bytes.Contains(body, []byte(`"expires_in":3600`)) {
 			t.Errorf("%s: %d %s, %v, want %d", client, answer.StatusCode, body, err, want)
 		}
 	}

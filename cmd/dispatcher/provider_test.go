@@ -105,11 +105,11 @@ func TestProviderKeepsItsLimitAndWritesItsStats(t *testing.T) {
 
 func TestProviderStatsAsText(t *testing.T) {
 	t.Parallel()
-	p := play(t, "--service", "0s", "--decline-every", "2")
+	p := play(t, "--service", "0s", "--decline-every", "2", "--limit", "100/h")
 	p.charge("job-1")
 	p.charge("job-2")
 	out := p.end()
-	for _, want := range []string{"calls\t2\n", "charged\t1\n", "declined (402)\t1\n", "too many (429)\t0\n", "worst window of 100/s\t2\n"} {
+	for _, want := range []string{"calls\t2\n", "charged\t1\n", "declined (402)\t1\n", "too many (429)\t0\n", "worst window of 100/h\t2\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}

@@ -40,7 +40,7 @@ type bench struct {
 	t        *testing.T
 	dir      string
 	g, g2    string
-	patience string // with a Redis that is away; empty means 300ms
+	patience string // with a Redis that is away; empty means 300ms, or with the shared Redis, which is never away, 5m
 	stdin    io.Reader
 	during   func(*os.Process)    // called once the program runs
 	server   *testkit.RedisServer // of its own; nil means the shared one
@@ -70,8 +70,9 @@ type place struct {
 func setup(t *testing.T, p place) *bench {
 	t.Helper()
 	t.Parallel()
+	patience := ""
 	if p.redis == "" {
-		p.redis = testkit.Redis(t)
+		p.redis, patience = testkit.Redis(t), "5m"
 	}
 	if p.limit == "" {
 		p.limit = "100/s"
@@ -79,7 +80,7 @@ func setup(t *testing.T, p place) *bench {
 	if p.burst == 0 {
 		p.burst = 5000
 	}
-	b := &bench{t: t, dir: t.TempDir(), g: testkit.Gateway(t), g2: testkit.Gateway(t)}
+	b := &bench{t: t, dir: t.TempDir(), g: testkit.Gateway(t), g2: testkit.Gateway(t), patience: patience}
 	b.write("dispatcher.yaml", fmt.Sprintf(configText, p.redis, b.g, b.g2, p.limit, p.burst, p.more))
 	return b
 }

@@ -246,7 +246,7 @@ func TestProgressStaysOnItsTerminal(t *testing.T) {
 	}
 }
 
-var rateAndETA = regexp.MustCompile(`\((\d+)/1000, \d+ jobs/\w+\) \[\d+s:\d+s\]`)
+var rateAndETA = regexp.MustCompile(`\((\d+)/1000, \d+ jobs/\w+\) \[[\dhms]+:[\dhms]+\]`)
 
 func TestProgressShowsRateAndETA(t *testing.T) {
 	t.Parallel()

@@ -28,7 +28,7 @@ func Monitored(t *testing.T, do func()) (lines []string) {
 	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	reader := bufio.NewReader(conn)
