@@ -16,7 +16,7 @@ import (
 	"spillway/internal/producer"
 )
 
-// spoiled are lines that can't be used, each for a reason of its own.
+// spoiled are invalid lines, each for another reason.
 var spoiled = []string{
 	`{"id":"inv-90001","payload":{"amount":1000,"currency":"EUR"`,
 	`{"payload":{"amount":1000,"currency":"EUR"}}`,
@@ -26,10 +26,10 @@ var spoiled = []string{
 	`{"id":"inv-00001","payload":{"amount":999999,"currency":"EUR"}}`, // the id of another payload: the first one stands
 }
 
-// duplicates is how many lines come twice.
+// duplicates is how many lines are in the file twice.
 const duplicates = 6
 
-// billingFile writes the sample batch: good lines, some of them twice, some that can't be used, and at the end those that expire.
+// billingFile returns the sample batch: valid lines, some of them twice, then invalid lines, and at the end the jobs that expire.
 func billingFile(p Params, expires time.Time) []byte {
 	var b bytes.Buffer
 	line := func(n int, more string) {
@@ -50,10 +50,10 @@ func billingFile(p Params, expires time.Time) []byte {
 	return b.Bytes()
 }
 
-// chunkJobs is how many jobs go through the door at once.
+// chunkJobs is how many jobs are admitted at once.
 const chunkJobs = 200
 
-// enqueue reads the billing file and takes its jobs in, counting what becomes of each line.
+// enqueue reads the billing file, admits its jobs, and counts the result of each line.
 func (s *stage) enqueue(ctx context.Context, r *Reckoning) error {
 	g := s.cfg.Gateways[0]
 	file := bytes.NewReader(billingFile(s.p, s.begun.Add(s.p.ExpireAfter)))
@@ -113,7 +113,7 @@ func admit(ctx context.Context, door *admission.Door, chunk []job.Job, r *Reckon
 	return nil
 }
 
-// replay takes the refused jobs in again through admission.
+// replay replays the refused jobs through admission.
 func (s *stage) replay(ctx context.Context, r *Reckoning) error {
 	g := s.cfg.Gateways[0]
 	now, err := s.books.Look(ctx)

@@ -1,8 +1,8 @@
-// Package demo is the whole system in one process, with a story to watch: a billing file goes in, there is room for a part of
-// it, the rest is parked and goes in by itself, two workers call a strict provider at its limit; some jobs are refused, and
-// replayed once the provider has changed its mind. It ends with a summary whose totals must add up.
+// Package demo runs the whole system in one process and shows its progress. It enqueues a billing file. Admission has room for a
+// part of the jobs; the others are parked and go in by themselves. Two workers call a strict provider at its limit. The provider
+// refuses some jobs; they are replayed after its settings have changed. The demo ends with a summary whose totals must agree.
 //
-// It puts together what the two programs put together, from the same parts: nothing here is a simulation but the provider.
+// The demo is made of the same parts as the two programs. Only the provider is simulated.
 package demo
 
 import (
@@ -14,33 +14,33 @@ import (
 	"spillway/internal/provider"
 )
 
-// Params say what is played. Default returns the demo's own.
+// Params configure a run. Default returns those of "dispatcher demo".
 type Params struct {
-	// Jobs is how many jobs the billing file has, beside the lines that are no jobs of their own.
+	// Jobs is the number of jobs in the billing file, without duplicates and invalid lines.
 	Jobs int
-	// Expiring is how many of them are at the file's end with a time to expire that passes before their turn comes.
+	// Expiring is how many of these are at the end of the file and expire before they are called.
 	Expiring int
 	// ExpireAfter is how long after the start these expire.
 	ExpireAfter time.Duration
-	// Limit is what the provider allows; the dispatchers are told the same.
+	// Limit is the limit of the provider, and the limit that the dispatchers keep.
 	Limit provider.Limit
-	// Room is how many jobs admission takes at once.
+	// Room is the burst of admission: how many jobs it takes at once.
 	Room int
-	// Workers is how many dispatchers work side by side.
+	// Workers is the number of dispatchers that run concurrently.
 	Workers int
-	// Service is how long the provider takes for an answer.
+	// Service is how long the provider takes to answer.
 	Service time.Duration
-	// DeclineEvery is how many jobs it takes for one to be refused, with 402.
+	// DeclineEvery says that the provider refuses one of so many jobs, with 402.
 	DeclineEvery int
-	// Fail is the share of calls, 0 to 1, that are answered with 500.
+	// Fail is the share of calls, from 0 to 1, that the provider answers with 500.
 	Fail float64
-	// Patience bounds the whole run: a demo that takes longer has failed.
+	// Patience bounds the whole run. A run that takes longer fails.
 	Patience time.Duration
-	// Log hears what the dispatchers have to say.
+	// Log is the log of the dispatchers.
 	Log *slog.Logger
 }
 
-// Default returns the demo as it is played: some 27 seconds.
+// Default returns the parameters of "dispatcher demo". A run takes about 27 seconds.
 func Default() Params {
 	return Params{
 		Jobs: 2400, Expiring: 12, ExpireAfter: 5 * time.Second,
@@ -50,24 +50,24 @@ func Default() Params {
 	}
 }
 
-// Watcher sees the story as it goes on. Its methods are called one after the other.
+// Watcher follows a run. Its methods are not called concurrently.
 type Watcher interface {
-	// Tell is told what begins now.
+	// Tell announces the next part of the run.
 	Tell(what string)
-	// Show is shown where things stand, several times a second.
+	// Show gets the present state, several times a second.
 	Show(v View)
 }
 
-// Outcome is what is left of a demo when it has ended.
+// Outcome is the result of a run.
 type Outcome struct {
 	Reckoning Reckoning
-	// Calls are all arrivals at the provider, for a picture.
+	// Calls are all calls that reached the provider, for a picture.
 	Calls []provider.CallLine
 	Limit provider.Limit
 }
 
-// Run plays the demo. Its error says that it could not be played to its end; whether the reckoning holds is for the caller to
-// look at. With ctx's error everything has been stopped in order.
+// Run runs the demo. An error says that the run did not come to its end. The caller checks whether the reckoning holds. When ctx
+// ends, Run stops everything in order and returns ctx's error.
 func Run(ctx context.Context, p Params, w Watcher) (Outcome, error) {
 	s, err := setUp(ctx, p)
 	if err != nil {
@@ -80,7 +80,7 @@ func Run(ctx context.Context, p Params, w Watcher) (Outcome, error) {
 	return o, err
 }
 
-// play is the story.
+// play runs the chapters and the reckoning.
 func (s *stage) play(ctx context.Context, w Watcher) (Outcome, error) {
 	begun := time.Now()
 	bounded, cancel := context.WithDeadline(ctx, begun.Add(s.p.Patience))
@@ -121,10 +121,10 @@ func (s *stage) chapters(ctx context.Context, w Watcher, r *Reckoning) error {
 	return s.watch(ctx, w, r.Jobs)
 }
 
-// The pace of watching.
+// lookEvery is the time between two views.
 const lookEvery = 200 * time.Millisecond
 
-// watch shows where things stand until nothing waits and nothing is under way.
+// watch shows the state until no job waits and no call is in flight.
 func (s *stage) watch(ctx context.Context, w Watcher, jobs int) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

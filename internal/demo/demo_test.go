@@ -16,15 +16,15 @@ import (
 	"spillway/internal/provider"
 )
 
-// short is the demo with so few jobs that a test can wait for it.
+// short returns parameters with so few jobs that a test can wait for the end.
 func short() Params {
 	p := Default()
-	p.Jobs, p.Expiring, p.ExpireAfter = 240, 4, 300*time.Millisecond
-	p.Room, p.Service, p.DeclineEvery = 60, 5*time.Millisecond, 4 // so many refusals that reading them takes a long pipeline
+	p.Jobs, p.Expiring, p.ExpireAfter, p.Patience = 240, 4, 300*time.Millisecond, 10*time.Minute
+	p.Room, p.Service, p.DeclineEvery = 60, 5*time.Millisecond, 4 // with so many refused jobs, reading them takes a long pipeline
 	return p
 }
 
-// audience keeps what it is told and shown, and calls back at the first view.
+// audience keeps all that Tell and Show get, and calls first at the first view.
 type audience struct {
 	mu    sync.Mutex
 	told  []string
@@ -77,7 +77,7 @@ func TestTheReckoningHolds(t *testing.T) {
 	}
 }
 
-// faultless makes reckonings comparable.
+// faultless returns the totals that the test compares.
 func (r Reckoning) faultless() [8]int {
 	return [8]int{r.Lines, r.Jobs, r.Duplicate, r.Invalid, r.Done, r.Refused, r.Replayed, r.Charged}
 }
@@ -102,7 +102,7 @@ func TestItDoesNotGoOnForEver(t *testing.T) {
 	}
 }
 
-// sound is a reckoning without a fault.
+// sound returns a reckoning without faults.
 func sound() Reckoning {
 	return Reckoning{Lines: 12, Jobs: 10, Duplicate: 1, Invalid: 1, Done: 8, Parked: map[string]int{"expired": 2}, Refused: 3, Replayed: 3,
 		Charged: 8, MaxInWindow: 100, Limit: "100/s", allows: 100}

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/provider"
 )
 
-// The picture's measures, in its own units. Two panels share the time axis.
+// The dimensions of the picture, in its own units. Its two panels share the time axis.
 const (
 	pictureWidth, pictureHeight = 860, 360
 	left, right                 = 60, 20
@@ -33,8 +33,8 @@ func (p panel) x(t time.Duration) float64 {
 
 func (p panel) y(v float64) float64 { return p.bottom - v/p.most*(p.bottom-p.top) }
 
-// Picture draws the arrivals at the provider as an SVG document: above, the calls in the rolling window against the limit;
-// below, the calls in each tenth of a second.
+// Picture draws the calls that reached the provider, as an SVG document. The upper panel has the calls in the rolling window, and
+// the limit. The lower panel has the calls in each tenth of a second.
 func Picture(o Outcome) []byte {
 	times := sinceFirst(o.Calls)
 	span := bucket
@@ -116,7 +116,7 @@ func label(b *bytes.Buffer, x, y float64, text string) {
 	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="#333333">%s</text>`+"\n", x, y, text)
 }
 
-// axis draws the base line and the values at the side.
+// axis draws a line for each value, and the value at the side.
 func (p panel) axis(b *bytes.Buffer, values ...float64) {
 	for _, v := range values {
 		fmt.Fprintf(b, `<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="#e0e0e0"/>`, left, pictureWidth-right, p.y(v), p.y(v))

@@ -11,20 +11,20 @@ import (
 	"spillway/internal/provider"
 )
 
-// Reckoning is what the demo came to. Faults says what in it must not be.
+// Reckoning is the summary of a run. Faults lists the totals that do not agree.
 type Reckoning struct {
 	Lines     int `json:"lines"`     // of the billing file: jobs, duplicates and invalid ones
-	Jobs      int `json:"jobs"`      // taken in: enqueued at once, or parked for want of room
-	Duplicate int `json:"duplicate"` // lines whose job was known already
-	Invalid   int `json:"invalid"`   // lines that can't be used
+	Jobs      int `json:"jobs"`      // accepted: enqueued at once, or parked because there was no room
+	Duplicate int `json:"duplicate"` // lines whose job was already known
+	Invalid   int `json:"invalid"`   // invalid lines
 	Enqueued  int `json:"enqueued"`  // jobs for which there was room
-	NoRoom    int `json:"no_room"`   // jobs parked as rejected, which went in by themselves
+	NoRoom    int `json:"no_room"`   // jobs parked as rejected; they went in by themselves later
 
 	Done     int            `json:"done"`
 	Parked   map[string]int `json:"parked"`   // at the end, by reason
-	Waiting  int            `json:"waiting"`  // at the end, anywhere else
-	Refused  int            `json:"refused"`  // jobs that the provider refused at first
-	Replayed int            `json:"replayed"` // of these, taken in again
+	Waiting  int            `json:"waiting"`  // at the end, in any other state
+	Refused  int            `json:"refused"`  // jobs that the provider refused before the replay
+	Replayed int            `json:"replayed"` // of these, replayed
 
 	Calls        int `json:"calls"`
 	Failed       int `json:"failed"`        // calls answered with 500, tried again
@@ -34,7 +34,7 @@ type Reckoning struct {
 
 	Limit       string  `json:"limit"`
 	MaxInWindow int     `json:"max_in_window"` // the most calls in any rolling window of the limit
-	Rate        float64 `json:"rate"`          // calls a second until the last job was through, before the replay
+	Rate        float64 `json:"rate"`          // calls a second up to the last call before the replay
 	Utilisation float64 `json:"utilisation"`   // of the limit, in %, over the middle 80 % of that time
 	Seconds     float64 `json:"seconds"`
 
@@ -42,13 +42,13 @@ type Reckoning struct {
 	allows int      // calls in a window
 }
 
-// noteRate takes the rate down before the replay begins, for which the provider waits a moment.
+// noteRate stores the rate before the replay begins: the provider gets no calls for a moment then.
 func (s *stage) noteRate(r *Reckoning) {
 	seen := s.strict.Stats()
 	r.Rate, r.Utilisation = tenth(seen.Rate), tenth(100*seen.Utilisation)
 }
 
-// reckon sets the books against what the provider saw.
+// reckon compares the books with what the provider saw.
 func (s *stage) reckon(ctx context.Context, r *Reckoning) ([]provider.CallLine, error) {
 	at, err := s.books.Look(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *stage) reckon(ctx context.Context, r *Reckoning) ([]provider.CallLine, 
 	return s.strict.Calls(), nil
 }
 
-// faults compares what must agree.
+// faults returns the totals that do not agree.
 func (r *Reckoning) faults() []string {
 	faults := []string{}
 	must := func(holds bool, format string, args ...any) {
@@ -104,7 +104,7 @@ func (r *Reckoning) Err() error {
 		Hint: "please report this with the lines above"}
 }
 
-// WriteText writes the reckoning for a person.
+// WriteText writes the reckoning as text.
 func (r *Reckoning) WriteText(w io.Writer) error {
 	holds := "and that holds"
 	if len(r.Faults) > 0 {

@@ -19,7 +19,7 @@ import (
 
 const gatewayName = "demo"
 
-// stage is the system at work:
+// stage is the running system:
 //
 //	billing file ─▶ producer ─▶ admission ─▶ embedded Redis ◀─▶ dispatcher 1 ─┐
 //	                                                       ◀─▶ dispatcher 2 ─┴─▶ strict provider, on a loopback port
@@ -33,7 +33,7 @@ type stage struct {
 	parts  lifecycle.Group
 }
 
-// setUp starts all of it. What was started is stopped again when the rest can't be.
+// setUp starts all parts. If one of them can't start, it stops the others.
 func setUp(ctx context.Context, p Params) (*stage, error) {
 	s := &stage{p: p, begun: time.Now()}
 	s.strict = provider.New(provider.Config{Limits: []provider.Limit{p.Limit}, Service: p.Service, DeclineEvery: p.DeclineEvery, Fail: p.Fail})
@@ -58,7 +58,7 @@ func setUp(ctx context.Context, p Params) (*stage, error) {
 	return s, s.parts.Start(ctx)
 }
 
-// configuration is what a file would say: what it leaves out has the same defaults.
+// configuration is the configuration of the dispatchers. Everything else has its default, as in a file.
 func configuration(p Params, addr string) *config.Config {
 	g := config.DefaultGateway()
 	g.Name = gatewayName
@@ -98,7 +98,7 @@ func (s *stage) addWorker(n int) error {
 // tearDown stops the workers, the provider and the Redis, in this order.
 func (s *stage) tearDown() error { return s.parts.Stop(context.Background()) }
 
-// forgiving is the provider's behaviour when it has changed its mind.
+// forgiving returns the settings with which the provider refuses no job and fails no call.
 func (s *stage) forgiving() provider.Config {
 	c := s.strict.Config()
 	c.DeclineEvery, c.Fail = 0, 0

@@ -12,14 +12,14 @@ import (
 	"spillway/internal/job"
 )
 
-// View is where things stand at one moment.
+// View is the state at one moment.
 type View struct {
 	Since    time.Duration // since the start
-	Jobs     int           // taken in
+	Jobs     int           // accepted
 	Done     int
-	Refused  int // parked as refused or otherwise for a person
+	Refused  int // parked as refused
 	Expired  int
-	Rejected int // parked for want of room: goes in by itself
+	Rejected int // parked because there was no room; they go in by themselves
 	Waiting  int // queued, scheduled, or waiting out a back-off
 	InFlight int
 	Calls    int
@@ -30,7 +30,7 @@ type View struct {
 	Limit    string
 }
 
-// look takes a view.
+// look returns the present view.
 func (s *stage) look(ctx context.Context, jobs int) (View, error) {
 	at, err := s.books.Look(ctx)
 	if err != nil {
@@ -49,14 +49,14 @@ func (s *stage) look(ctx context.Context, jobs int) (View, error) {
 	return v, nil
 }
 
-// Screen is a Watcher for a person: on a terminal it redraws a few lines in place, elsewhere it writes a line now and then.
-// What is written to it, a log for instance, comes above. Safe for concurrent use.
+// Screen is a Watcher for people. On a terminal it redraws a few lines in place; elsewhere it writes a line every two seconds.
+// Text that is written to it, such as a log, appears above these lines. It is safe for concurrent use.
 type Screen struct {
 	out      io.Writer
 	terminal bool
 
 	mu    sync.Mutex
-	lines int // on the terminal at present, to be drawn over
+	lines int // lines on the terminal that the next view replaces
 	shown time.Duration
 }
 
@@ -65,10 +65,10 @@ func NewScreen(out io.Writer, terminal bool) *Screen {
 	return &Screen{out: out, terminal: terminal, shown: -lineEvery}
 }
 
-// lineEvery is how far apart the lines are off a terminal.
+// lineEvery is the time between two lines if the output is no terminal.
 const lineEvery = 2 * time.Second
 
-// Tell writes what begins now.
+// Tell writes a text above the lines.
 func (s *Screen) Tell(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Screen) Tell(what string) {
 	s.shown = -lineEvery
 }
 
-// Write puts text above the redrawn lines.
+// Write implements io.Writer: it writes the text above the lines.
 func (s *Screen) Write(text []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *Screen) Write(text []byte) (int, error) {
 	return s.out.Write(text)
 }
 
-// Show redraws, or writes a line if the last one is old enough or all is through.
+// Show redraws the lines. Off a terminal it writes a line if the last one is two seconds old, or if all jobs are over.
 func (s *Screen) Show(v View) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Screen) Show(v View) {
 	}
 }
 
-// Close leaves the terminal clean for what comes below.
+// Close removes the lines from the terminal.
 func (s *Screen) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func bar(n, of int) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
 }
 
-// number writes thousands apart: 2,400.
+// number formats a number with commas between thousands: 2,400.
 func number(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
