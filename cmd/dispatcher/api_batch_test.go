@@ -43,7 +43,7 @@ func quoted(text string) string {
 	return string(b)
 }
 
-// read asks for a document.
+// read gets a document and decodes it.
 func (a *apiRig) read(path string, to any) {
 	a.t.Helper()
 	got := a.ask(http.MethodGet, path, "", nil)

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// far is a rig whose gateways are served over HTTP too, by a dispatcher with a token.
+// far is a rig whose gateways a dispatcher with a token also serves over HTTP.
 type far struct {
 	*rig
 	api *apiRig
@@ -30,7 +30,7 @@ func newFar(t *testing.T) *far {
 	return newRig(t).far()
 }
 
-// far is the rig with a dispatcher that serves its configuration.
+// far starts the HTTP side of a dispatcher with the rig's configuration.
 func (r *rig) far() *far {
 	t := r.t
 	t.Helper()
@@ -66,7 +66,7 @@ func (f *far) send(method, path, body string, to any) answer {
 	return got
 }
 
-// A list comes a page at a time, and its cursors lead through all of it.
+// A list has pages. Following the cursors gives all of it.
 func TestAPIListsDeadLettersAPageAtATime(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -100,7 +100,7 @@ func TestAPIListsDeadLettersAPageAtATime(t *testing.T) {
 	}
 }
 
-// What was previewed is what is done: jobs parked since then stay, and if a job has gone meanwhile nothing is done.
+// An act does what the preview showed. Jobs that were parked after the preview stay. If a job of the preview is no longer parked, nothing is done.
 func TestAPIDoesWhatWasPreviewed(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -155,7 +155,7 @@ func TestAPIDoesWhatWasPreviewed(t *testing.T) {
 	}
 }
 
-// An act under way is not begun again, and one whose dispatcher was killed is, as soon as it shows no sign of life.
+// An act in progress does not start a second time. If its dispatcher was killed, it starts again after it has given no sign of life for a while.
 func TestAPIActsOnceByAKey(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -177,7 +177,7 @@ func TestAPIActsOnceByAKey(t *testing.T) {
 	}
 }
 
-// The acts upon gateways and their limits do what the commands do, and stand in the trail.
+// The operations on gateways and limits do the same as the commands, and the trail has them.
 func TestAPISteersGateways(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -216,7 +216,7 @@ func TestAPISteersGateways(t *testing.T) {
 	}
 }
 
-// Exports stream, as NDJSON or CSV. A line is what the command prints.
+// Exports are streams of NDJSON or CSV. Their lines are those that the command prints.
 func TestAPIStreamsExports(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -237,7 +237,7 @@ func TestAPIStreamsExports(t *testing.T) {
 	}
 }
 
-// A key of one gateway that is damaged takes no other gateway out of the view of all.
+// A damaged key of one gateway does not hide the other gateways.
 func TestAPIShowsTheOtherGatewaysOfADamagedOne(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)

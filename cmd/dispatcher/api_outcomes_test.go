@@ -30,7 +30,7 @@ func newFedRig(t *testing.T) *fedRig {
 	return &fedRig{apiRig: newAPIRig(t, "", "outcomes: {readers: [ledger, mailer]}\n    admission: {limits: [1/d], burst: 1}")}
 }
 
-// park posts so many jobs.
+// park posts n jobs, which are parked.
 func (f *fedRig) park(n int) {
 	f.t.Helper()
 	var text strings.Builder
@@ -48,7 +48,7 @@ func (f *fedRig) park(n int) {
 
 func (f *fedRig) path(query string) string { return "/v1/gateways/" + f.gateway + "/outcomes" + query }
 
-// read reads once, and returns the ids and the last cursor.
+// read reads one page, and returns the ids and the last cursor.
 func (f *fedRig) read(query string) (ids []string, last string) {
 	f.t.Helper()
 	got := f.ask(http.MethodGet, f.path(query), "", nil)
@@ -170,7 +170,8 @@ func TestWhatIsAskedOfOutcomesWronglyIsRefused(t *testing.T) {
 	}
 }
 
-// events reads a stream of server-sent events behind an id until it has so many, and returns the ids of their jobs and the last event's id. Then it hangs up.
+// events reads a stream of server-sent events after an id until it has most events, and closes the connection. It returns the ids of their jobs and
+// the id of the last event.
 func (f *fedRig) events(last string, most int) ([]string, string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 3*time.Minute)
@@ -208,7 +209,7 @@ func (f *fedRig) events(last string, most int) ([]string, string) {
 	return ids, last
 }
 
-// A reader of server-sent events that comes again and again misses none and gets none twice.
+// A reader of server-sent events that connects again and again gets each event once.
 func TestAReaderOfEventsComesAgain(t *testing.T) {
 	t.Parallel()
 	f := newFedRig(t)
@@ -238,7 +239,7 @@ func TestAReaderOfEventsComesAgain(t *testing.T) {
 	}
 }
 
-// How fast one reader takes outcomes over HTTP is in the log: go test -v -run TestOneReaderTakesManyOutcomes ./cmd/dispatcher -args -long
+// The log says how fast one reader takes outcomes over HTTP: go test -v -run TestOneReaderTakesManyOutcomes ./cmd/dispatcher -args -long
 func TestOneReaderTakesManyOutcomes(t *testing.T) {
 	t.Parallel()
 	n := testkit.Often(2_000, 20_000)
@@ -261,7 +262,7 @@ func TestOneReaderTakesManyOutcomes(t *testing.T) {
 	}
 }
 
-// parkApart takes so many jobs in one by one, as jobs end: each outcome is told by a script of its own.
+// parkApart accepts n jobs one by one. So each outcome is written by a script of its own, as when jobs end.
 func (f *fedRig) parkApart(n int) {
 	f.t.Helper()
 	door := dispatch.Door(f.c, f.cfg, 0)

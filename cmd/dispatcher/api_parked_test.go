@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Where no more may be parked, a caller hears 429 and why, alone and in bulk; what is known stays a duplicate.
+// If no more jobs may be parked, the answer is 429 with the reason, for one job and for many. A known job is still a duplicate.
 func TestPostedJobsBeyondTheParkedOnesAreTooMany(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, "", "admission: {limits: [1/h], burst: 1}\n    parked: {most: 2}")
@@ -31,7 +31,7 @@ func TestPostedJobsBeyondTheParkedOnesAreTooMany(t *testing.T) {
 	}
 }
 
-// Something else has written over what belongs to one job: that one is told which key it is, and the others go in.
+// Another program has overwritten a key of one job. The answer to that job names the key; the other jobs are accepted.
 func TestADamagedKeyStopsItsOwnJobOnly(t *testing.T) {
 	t.Parallel()
 	for name, damaged := range map[string]struct {
@@ -72,7 +72,7 @@ func TestADamagedKeyStopsItsOwnJobOnly(t *testing.T) {
 	}
 }
 
-// With one scope for ids a job that another gateway knows is a duplicate, and the answer leads there.
+// With dedupe_scope all, a job that another gateway knows is a duplicate, and the answer names that gateway.
 func TestAPINamesTheGatewayThatKnowsAJob(t *testing.T) {
 	t.Parallel()
 	other := testkit.Gateway(t)

@@ -25,7 +25,7 @@ import (
 
 const apiToken = "tok_canary_4711"
 
-// apiRig is the HTTP side of run over a real Redis, without workers. Every answer is held against the API's own description.
+// apiRig is the HTTP side of run with a real Redis, without workers. It compares each answer with the API's description.
 type apiRig struct {
 	t       *testing.T
 	cfg     *config.Config
@@ -39,7 +39,7 @@ type apiRig struct {
 	all     *testkit.Log // bodies and headers of all answers
 }
 
-// newAPIRig makes one on the Redis of this URL, or where it is empty, in a database of its own.
+// newAPIRig makes an apiRig at this URL of a Redis. If the URL is empty, it uses a database of its own.
 func newAPIRig(t *testing.T, url, settings string) *apiRig {
 	t.Helper()
 	if url == "" {
@@ -85,7 +85,7 @@ func (a *apiRig) describe() {
 	a.doc = doc
 }
 
-// answer is what came back.
+// answer is an HTTP response.
 type answer struct {
 	code   int
 	header http.Header
@@ -141,7 +141,7 @@ func (a *apiRig) bulk(text string) answer {
 	return a.ask(http.MethodPost, a.jobs(""), asNDJSONType, strings.NewReader(text))
 }
 
-// told is a line of the answer to many jobs, or a whole answer.
+// told is one line of an answer to many jobs, or the whole answer to one.
 type told struct {
 	Line   int    `json:"line"`
 	ID     string `json:"id"`
@@ -193,7 +193,7 @@ func (a *apiRig) hold(r *http.Request, got answer) {
 	}
 }
 
-// patternOf returns the described path that a path is one of: the one with the fewest parts that stand for others.
+// patternOf returns the described path that matches a path. Of several, it is the one with the fewest parameters.
 func (a *apiRig) patternOf(path string) (found string) {
 	parts := strings.Split(path, "/")
 	for pattern := range a.doc.Paths.Map() {

@@ -16,7 +16,7 @@ import (
 
 const roomForAll = "admission: {limits: [100000/s], burst: 1000000}\n    replay: manual"
 
-// Most clients read nothing before they have sent everything. This one has no room for more than a few lines of the answer until then.
+// Most clients read nothing until they have sent everything. The buffers of this one hold only a few lines of the answer.
 func TestAPITakesManyFromAClientThatOnlySends(t *testing.T) {
 	t.Parallel()
 	const n = 10_000
@@ -75,7 +75,7 @@ func (a *apiRig) sendThenRead(text string, status int) string {
 	return string(body)
 }
 
-// The answer to the first lines is there while the last have not been sent.
+// The first lines are answered before the last ones are sent.
 func TestAPIAnswersWhileTheBodyIsStillSent(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, "", roomForAll)
@@ -96,7 +96,7 @@ func TestAPIAnswersWhileTheBodyIsStillSent(t *testing.T) {
 	}
 }
 
-// stream begins a POST of many jobs, and returns what goes in and what comes out.
+// stream starts a POST of many jobs. It returns a writer for the body, and a scanner of the answer's lines.
 func (a *apiRig) stream() (*io.PipeWriter, *bufio.Scanner) {
 	a.t.Helper()
 	read, write := io.Pipe()
@@ -171,7 +171,7 @@ func TestAPISaysThatRedisIsAway(t *testing.T) {
 	}
 }
 
-// A Redis that reads and does not write can do nothing for jobs: that is not ready, says why, and passes.
+// With a Redis that takes no writes, no job can be accepted: /readyz says no, and why. It says yes again when Redis takes writes.
 func TestReadyzTellsOfARedisThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t)
@@ -201,7 +201,7 @@ func TestReadyzTellsOfARedisThatTakesNoWrites(t *testing.T) {
 	}
 }
 
-// Of callers that send the same job at once, one is told that it was taken in, and the others that it is known.
+// If many callers send the same job at once, one of them is told that it was accepted, and the others that it is a duplicate.
 func TestAPITakesAJobOnceFromACrowd(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, "", roomForAll)
@@ -260,7 +260,7 @@ func TestAPITakesNothingInWhenItStops(t *testing.T) {
 	}
 }
 
-// Whatever is sent, neither the log nor an answer holds anything of a payload, nor the token.
+// Whatever is sent, neither the log nor an answer contains a part of a payload, or the token.
 func TestAPIKeepsPayloadsToItself(t *testing.T) {
 	t.Parallel()
 	const canary = "4242424242424241" // no card number: it would be refused

@@ -54,16 +54,16 @@ func TestAPITakesJobsInOnce(t *testing.T) {
 	}
 }
 
-// someSeconds is how long a busy machine may be about a test until then.
+// someSeconds is how long a test may have run until then on a busy machine.
 const someSeconds = 120
 
-// anHour says whether a number of seconds is an hour, or was when the test began.
+// anHour says whether a number of seconds is an hour, or an hour less the time that the test has taken.
 func anHour(text string) bool {
 	n, err := strconv.Atoi(text)
 	return err == nil && n <= 3600 && n > 3600-someSeconds
 }
 
-// expectLimits looks at the headers: a burst of three, which comes back in three hours and in one and a half.
+// expectLimits checks the headers: a burst of three, which is full again after three hours, and after one and a half.
 func (a *apiRig) expectLimits(got answer, left int) {
 	a.t.Helper()
 	reset := (3 - left) * 3600
@@ -161,7 +161,7 @@ func TestAPIWantsTheToken(t *testing.T) {
 	}
 }
 
-// What the API shows of jobs and gateways is what the commands print.
+// The API shows the same of jobs and gateways as the commands print.
 func TestAPIShowsWhatTheCommandsPrint(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, "", roomForThree)
@@ -200,7 +200,7 @@ func TestAPIAnswersEachLineOfMany(t *testing.T) {
 		"7 d 429 no_room, 8  400 invalid_job, 9 b 200 duplicate" {
 		t.Error(all)
 	}
-	// What comes after a job without room is not even tried: it would overtake.
+	// Jobs after one without room are not tried: they would overtake it.
 	var long strings.Builder
 	long.WriteString("{\"id\":\"known\"}\n")
 	for i := range 500 {
@@ -211,7 +211,7 @@ func TestAPIAnswersEachLineOfMany(t *testing.T) {
 	if all := a.lines(got.body); len(all) != 502 || all[0].Status != 200 || all[1].Status != 429 || all[501].Status != 429 || all[501].ID != "known" {
 		t.Errorf("%d: %d lines, the last %+v", got.code, len(all), all[len(all)-1])
 	}
-	// Where nothing is in, the whole answer says so, and each line why.
+	// If no job is accepted, the status of the answer says so, and each line says why.
 	got = a.bulk("{\"id\":\"f\"}\nrubbish\n{\"id\":\"g\"}\n")
 	if v := a.told(got.body); got.code != 429 || !anHour(got.header.Get("Retry-After")) || len(v.Lines) != 3 || v.Lines[1].Status != 400 {
 		t.Errorf("no room for any: %d %v %s", got.code, got.header, got.body)

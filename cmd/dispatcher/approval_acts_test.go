@@ -15,7 +15,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// newSeconds is a house in which replays of more than one job, discards and lifts of brakes need a second person, at both gateways.
+// newSeconds is a house in which a second person has to approve replays of more than one job, discards, and lifts of brakes, at both gateways.
 func newSeconds(t *testing.T) *house {
 	t.Helper()
 	return houseWith(t, func(_ *rig, text string) string {
@@ -24,13 +24,13 @@ func newSeconds(t *testing.T) *house {
 	})
 }
 
-// somebody shows a token, or is a login of the provider with these claims.
+// somebody has a token, or logs in at the provider with these claims.
 type somebody struct {
 	token  string
 	claims map[string]any
 }
 
-// ways are the doors by which somebody decides a request. Each returns what he is told; done says that it was approved.
+// ways are the ways in which somebody can approve a request. Each returns whether it was approved, and the text of the answer.
 func (h *house) ways() map[string]func(who somebody, id, more string) (done bool, told string) {
 	shown := func(who somebody) string {
 		if who.claims != nil {
@@ -74,7 +74,7 @@ func (h *house) ways() map[string]func(who somebody, id, more string) (done bool
 	}
 }
 
-// discard asks for the discard of a job of gateway two, as an operator by the API, and returns the id of the request.
+// discard requests the discard of a job of gateway two, as an operator through the API. It returns the id of the request.
 func (h *house) discard(id string) string {
 	h.t.Helper()
 	token, of := tokenOf(roles.Operator), `"gateways":["`+h.two+`"],"ids":["`+id+`"],"action":"discard"`
@@ -90,7 +90,8 @@ func (h *house) discard(id string) string {
 	return v.Parts[0].Request.ID
 }
 
-// Nobody approves an act but somebody else who may, once, and only what was shown: by each door the same. It is not parallel: the token of --server is in the environment.
+// Only another person with the right role can approve an act, once, and only if it has not changed since it was shown. The API, the console and
+// --server behave the same. The test is not parallel, because the token of --server is in the environment.
 func TestWhoMayApproveAnAct(t *testing.T) {
 	h := newSeconds(t)
 	for _, id := range []string{"x", "x-API", "x-console", "x---server", "y"} {
@@ -162,7 +163,7 @@ func TestWhoMayApproveAnAct(t *testing.T) {
 	}
 }
 
-// Each door asks for what needs a second person, and says so; what needs none is done.
+// The API, the console and --server make a request for an act that needs a second person, and say so. They do an act that needs none.
 func TestEachDoorAsksForASecondPerson(t *testing.T) {
 	h := newSeconds(t)
 	for _, id := range []string{"a", "b", "c"} {

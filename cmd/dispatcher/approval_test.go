@@ -17,7 +17,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// newApprovals is a house in which batches above EUR 10.00 need an approval, at both of its gateways.
+// newApprovals is a house in which batches above EUR 10.00 need an approval, at both gateways.
 func newApprovals(t *testing.T) *house {
 	t.Helper()
 	return houseWith(t, func(r *rig, text string) string {
@@ -71,7 +71,8 @@ func (h *house) parked(gateway, batch string, r job.Reason) (n int64) {
 	return n
 }
 
-// One token brings a batch in, and another one approves it: the table of who may approve what. No dispatcher runs: of gateway one, a1 was queued before the sum was reached.
+// One token submits a batch, and another one approves it: the table says who may approve what. No dispatcher runs, so a1, which was queued before the
+// batch reached the sum, is still in the queue of gateway one.
 func TestWhoMayApproveABatch(t *testing.T) {
 	t.Parallel()
 	h := newApprovals(t)
@@ -135,7 +136,7 @@ func TestWhoMayApproveABatch(t *testing.T) {
 	}
 }
 
-// The command line approves through --server alone, and says what it shows.
+// The command line can approve only with --server. It shows what it approves.
 func TestBatchApproveOnTheCommandLine(t *testing.T) {
 	h := newApprovals(t)
 	h.bring(tokenOf(roles.Producer), h.one, "a1", "first", "1500")
@@ -164,7 +165,7 @@ func TestBatchApproveOnTheCommandLine(t *testing.T) {
 	}
 }
 
-// The console shows an approver what a batch is, and approves what it showed.
+// The console shows a batch to an approver, and approves only what it has shown.
 func TestABatchIsApprovedAtTheConsole(t *testing.T) {
 	t.Parallel()
 	h := newApprovals(t)

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// screens is every view of one job in gateway one: the commands, the API and the console.
+// screens is all views of a job in gateway one: the commands, the API and the console.
 type screens struct {
 	*rig
 	url string
@@ -35,7 +35,7 @@ func (r *rig) screens() screens {
 	return screens{r, srv.URL}
 }
 
-// say returns what each view shows of a job under each name for its attempts.
+// say returns the numbers of attempts that each view shows of a job, by their names.
 func (s screens) say(id string) map[string]map[string]int {
 	s.t.Helper()
 	said := map[string]map[string]int{}
@@ -67,7 +67,7 @@ func (s screens) document(args string) map[string]int {
 	return named(s.t, args, got.out)
 }
 
-// named is every field of a document whose name says attempts.
+// named returns the fields of a document that are about attempts.
 func named(t *testing.T, what, text string) map[string]int {
 	t.Helper()
 	var doc map[string]any
@@ -94,7 +94,7 @@ func (s screens) cell(what, text, pattern string) map[string]int {
 	return map[string]int{"attempts": n}
 }
 
-// expect compares what all views say with what is so.
+// wantAttempts compares what all views show with the right numbers.
 func (s screens) wantAttempts(when, id string, calls, spent int) {
 	s.t.Helper()
 	want := map[string]int{"attempts": calls, "attempts_spent": spent}
@@ -116,7 +116,7 @@ func (s screens) wantAttempts(when, id string, calls, spent int) {
 	}
 }
 
-// held makes the next call of gateway one, which is told to wait and spends no attempt.
+// held makes the next call of gateway one. It is told to wait, and spends no attempt.
 func (s screens) held() {
 	s.t.Helper()
 	id, generation, _ := job.ParseTaskID(testkit.Pop(s.t, s.c, redisdb.NewKeys(s.one).Lines()))
@@ -136,8 +136,8 @@ func (s screens) replay() {
 	}
 }
 
-// Every view has the same number under the same name: attempts are the calls since the job was last admitted, whatever they came to, and
-// attempts_spent those of them that retry.attempts counts.
+// All views have the same numbers under the same names. attempts is the number of calls since the job was last admitted, with any result.
+// attempts_spent is the number of those that retry.attempts counts.
 func TestAttemptsAreTheSameOnEveryScreen(t *testing.T) {
 	t.Parallel()
 	s := newRig(t).screens()
@@ -161,7 +161,7 @@ func TestAttemptsAreTheSameOnEveryScreen(t *testing.T) {
 	}
 }
 
-// The count is exact where the history has no room for all calls.
+// The count is exact although the history has no room for all calls.
 func TestAttemptsAreCountedBeyondTheHistory(t *testing.T) {
 	t.Parallel()
 	s := newRig(t).screens()
@@ -175,7 +175,7 @@ func TestAttemptsAreCountedBeyondTheHistory(t *testing.T) {
 	s.wantAttempts("told to wait often", "a", 200, 0)
 }
 
-// A record of before this count says what can be told of it: without a replay the calls of its history, after one what it has spent.
+// A record of an older version has no count. Without a replay, its attempts are the calls of its history; after a replay, the attempts spent.
 func TestAttemptsOfAnOlderVersionsRecord(t *testing.T) {
 	t.Parallel()
 	for replays, want := range []int{2, 1} {

@@ -23,7 +23,7 @@ func (r *rig) runAudit(terminal bool, args ...string) ran {
 	return ran{r.tidy(out.String()), r.tidy(err.String()), code}
 }
 
-// lose breaks the books of gateway one in three ways, and leaves old paper in its queue.
+// lose breaks the books of gateway one in three ways, and puts a task of an older generation into its queue.
 func (r *rig) lose() {
 	k := redisdb.NewKeys(r.one)
 	r.accept(r.gateway(r.one), job.Enqueued, charge("q1", "1", ""), charge("q2", "1", ""))

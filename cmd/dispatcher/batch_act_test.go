@@ -81,7 +81,7 @@ func TestBatchPauseShowsAndEnds(t *testing.T) {
 	}
 }
 
-// A batch that is cancelled says so, and what enqueue still brings in is parked; resume promises nothing that a cancel has parked.
+// A cancelled batch says so, and jobs that enqueue still adds are parked. Resume does not take back the jobs that the cancel parked.
 func TestBatchCancelStaysUntilResume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -109,7 +109,7 @@ func TestBatchCancelStaysUntilResume(t *testing.T) {
 	r.accept(r.manual(r.one), job.Enqueued, charge("right", "7", "b1"))
 }
 
-// A call under way at one gateway is waited for; the other gateway must not go on with the wrong file meanwhile.
+// The cancel waits for a call in flight at one gateway. Meanwhile the other gateway must not go on with the wrong file.
 func TestBatchCancelStopsAllGatewaysAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// page reads a page of the console and a document of the API, of this process, for the rig's file.
+// page returns a page of the console or a document of the API.
 func (r *rig) page(path string) string {
 	r.t.Helper()
 	guard := httpapi.NewGuard("")
@@ -31,13 +31,13 @@ func (r *rig) page(path string) string {
 	return answer.Body.String()
 }
 
-// commandOn is what a command writes on a terminal of this width.
+// commandOn returns what a command writes on a terminal of this width.
 func (r *rig) commandOn(width int, args ...string) string {
 	r.t.Helper()
 	return r.commandWith(cli.Streams{In: strings.NewReader(""), OutTerminal: true, OutWidth: width}, args...).out
 }
 
-// The list, the page, the API and "batch NAME" show the same numbers of the same jobs, in three currencies and every kind of state.
+// The list, the console, the API and "batch NAME" show the same numbers for the same jobs, in three currencies and in all kinds of states.
 func TestABatchHasTheSameNumbersEverywhere(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// untidied is what a command that succeeds writes, as it is.
+// untidied returns what a command writes, unchanged. The command must succeed.
 func (r *rig) untidied(args ...string) string {
 	r.t.Helper()
 	var out, err bytes.Buffer
@@ -127,7 +127,7 @@ func TestBatchListSaysHowABatchStands(t *testing.T) {
 	}
 }
 
-// The list reads books alone, of 100 batches in a round trip: it takes as long for a thousand jobs as for a thousand million.
+// The list reads the books of 100 batches in one round trip, and no jobs. So a thousand jobs take as long as a thousand million.
 func TestBatchListHasPages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

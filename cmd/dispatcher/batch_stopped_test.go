@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// A batch that waits for its first jobs says so, and when one of them is refused every command says why it stands still, and what to type.
+// A batch that waits for its first jobs says so. When one of these is refused, each command says why the batch has stopped, and what to type.
 func TestABatchThatStoppedItselfIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

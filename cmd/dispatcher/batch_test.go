@@ -33,7 +33,7 @@ func (r *rig) commandWith(s cli.Streams, args ...string) ran {
 	return ran{r.tidy(out.String()), r.tidy(err.String()), code}
 }
 
-// succeed makes the next call of a gateway's queue, which is done.
+// succeed makes the next call of a gateway's queue; it succeeds.
 func (r *rig) succeed(gateway, reference string) {
 	r.t.Helper()
 	id, generation, _ := job.ParseTaskID(testkit.Pop(r.t, r.c, redisdb.NewKeys(gateway).Lines()))
@@ -46,7 +46,7 @@ func (r *rig) succeed(gateway, reference string) {
 	r.must(books.Done(r.ctx, a, job.Ending{Called: true, Status: 201, Verdict: job.VerdictDone, At: time.UnixMicro(1), Reference: reference}))
 }
 
-// batch puts four jobs of one batch into two gateways: done, refused, queued, and queued elsewhere.
+// batch gives two gateways four jobs of one batch: one is done, one refused, one queued, and one queued at gateway two.
 func (r *rig) batch() {
 	r.t.Helper()
 	r.accept(r.gateway(r.one), job.Enqueued, charge("a", "1050", "b1"))
@@ -115,7 +115,7 @@ func TestBatchSaysWhetherItMakesIt(t *testing.T) {
 	}
 }
 
-// A subscription of next year waits at the gateway: the batch whose only late job is in a back-off is not late for that.
+// The gateway has a scheduled job of next year. That does not make another batch late, whose only job is in a back-off.
 func TestABatchIsNotLateForAnotherOnesScheduledJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -158,7 +158,7 @@ func TestBatchExportSaysWhatBecameOfEachJob(t *testing.T) {
 	}
 }
 
-// TestBatchExportIsLong reads more than one page, and in the order of the file.
+// An export of more than one page has the order of the file.
 func TestBatchExportIsLong(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

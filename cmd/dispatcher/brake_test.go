@@ -37,7 +37,7 @@ gateways:
 	return r
 }
 
-// opens has a worker open the next job of the first gateway. One that a brake keeps back goes back to its queue.
+// opens has a worker open the next job of the first gateway. If a brake holds the job back, it returns to its queue.
 func (r *rig) opens(want job.Opening) {
 	r.t.Helper()
 	books := dispatch.Books(r.c, r.gateway(r.one))
@@ -54,16 +54,17 @@ func (r *rig) opens(want job.Opening) {
 
 const bounds = "one: a call takes EUR 8 at most\none: no call whose money can't be read, or whose currency no brake names\n"
 
-// brakeTrail is what stands in the trail of the acts below.
+// brakeTrail is the trail of the acts below.
 const brakeTrail = `TIME	one	WHO	brake lift 2h	0			month's end	TIME
 TIME	one	WHO	brake lift 90m	0			once more	TIME
 TIME	one	WHO	brake lift 0s lost	0			their console counts 14	TIME
 `
 
-// seconds are of moments in JSON.
+// seconds matches a time in JSON.
 var seconds = regexp.MustCompile(`"[0-9-]+T[0-9:.]+Z"`)
 
-// Brakes are shown and lifted at Redis and through a dispatcher alike, and the trail says who lifted them. What can't be is refused, and not written down.
+// Brakes are shown and lifted in the same way at Redis and through a dispatcher. The trail says who lifted them. An act that is refused is not in the
+// trail.
 func TestBrakesAreShownAndLifted(t *testing.T) {
 	t.Parallel()
 	here, afar := brakedRig(t), brakedRig(t).far()

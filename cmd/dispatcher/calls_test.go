@@ -68,7 +68,7 @@ func TestAnswersCountsWhatGatewaysSaid(t *testing.T) {
 	}
 }
 
-// A wrong file of which the first calls were refused and thousands are paused: nothing is missing from what its gateway said.
+// Thousands of jobs of a wrong file are paused and were never called. The answers to its first calls are still all shown.
 func TestAnswersMissNothingAmongJobsThatWereNeverCalled(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -27,7 +27,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// ward is a run of many gateways in this process, each but the last of which has one key that something else has written to.
+// ward is a run of many gateways in this process. All but the last have one key that another program has written to.
 type ward struct {
 	*rig
 	sick  []patient
@@ -36,18 +36,18 @@ type ward struct {
 	calls sync.Map // by gateway: *atomic.Int64
 	stop  func()
 	turn  int  // how many damaged gateways were looked at
-	named bool // whoever fails for a damaged key has to say which it is
+	named bool // an error because of a damaged key has to name the key
 }
 
 // patient is a gateway with a damaged key.
 type patient struct {
 	gateway, key string
-	jobs         int // that are to be done all the same
+	jobs         int // how many jobs must be called all the same
 }
 
 const eachHas = 6 // jobs of each gateway
 
-// newWard has a gateway for each key that a gateway has one of, and for each kind of key of which it has several.
+// newWard returns a ward with one gateway for each key that a gateway has once, and one for each kind of key that a gateway has several of.
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	server := testkit.Server(t)
@@ -93,7 +93,7 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
-// takeTurns leaves the keys to so many tests that each has its own, but for those of single jobs, which all have.
+// takeTurns shares the keys between the tests: each keeps its part of them. All tests keep the keys of single jobs.
 func (w *ward) takeTurns(test, tests int) {
 	i := 0
 	w.sick = slices.DeleteFunc(w.sick, func(p patient) bool {
@@ -110,7 +110,7 @@ func (w *ward) write(text string) {
 	w.cfg = cfg
 }
 
-// put takes jobs in, of which the fourth is of a batch, to be called at a time.
+// put accepts jobs that are due at a time. The fourth of them is in a batch.
 func (w *ward) put(gateway, name string, at time.Time) {
 	w.t.Helper()
 	var jobs []job.Job
@@ -128,7 +128,7 @@ func (w *ward) put(gateway, name string, at time.Time) {
 	w.must(err)
 }
 
-// spoil leaves a key's type, and has something else write into it.
+// spoil writes to a key as another program would, and keeps its type.
 func (w *ward) spoil(key string) {
 	w.t.Helper()
 	const cutOff = `{"who":"somebo`
@@ -148,7 +148,7 @@ func (w *ward) spoil(key string) {
 	}
 }
 
-// damage has something else write to a key.
+// damage replaces a key with one of another type.
 func (w *ward) damage(key string) {
 	w.t.Helper()
 	w.must(w.c.Del(w.ctx, key).Err())
@@ -192,8 +192,8 @@ func (w *ward) called(gateway string) int64 {
 	return n.(*atomic.Int64).Load()
 }
 
-// A key of every kind that a gateway has is of another type, before run starts and while it runs. Its other gateways go on as if nothing were, and so do
-// a gateway's other jobs where the key is one job's. Whoever looks is told which key it is, and run ends when it is told to.
+// For each kind of key, one gateway has a damaged one: before run starts, or while it runs. The other gateways are called as before. If the key
+// belongs to one job, the other jobs of its gateway are called too. Errors name the damaged key, and run ends when it is told to.
 func TestADamagedKeyOfAnyKindCostsItsOwnerAlone(t *testing.T) {
 	for i, c := range []struct {
 		when   string
@@ -207,7 +207,7 @@ func TestADamagedKeyOfAnyKindCostsItsOwnerAlone(t *testing.T) {
 			w.named = c.named
 			w.takeTurns(i, testkit.Often(4, 1))
 			at := time.Time{}
-			if when == "while" { // they wait for their moment
+			if when == "while" { // the jobs are scheduled
 				w.run()
 				at = time.Now().Add(5 * time.Second)
 			}
@@ -242,7 +242,7 @@ func TestADamagedKeyOfAnyKindCostsItsOwnerAlone(t *testing.T) {
 	}
 }
 
-// reach goes to a gateway over HTTP, as producers and browsers do.
+// reach sends requests about a gateway, as producers and browsers do.
 func (w *ward) reach(p patient) {
 	w.t.Helper()
 	base := "http://" + regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(w.log.String())[1]
@@ -262,7 +262,7 @@ func (w *ward) reach(p patient) {
 	}
 }
 
-// goesOn has the well gateway called: for jobs that are due at once, and for some that wait for their moment.
+// goesOn checks that the undamaged gateway is called, for jobs that are due at once and for scheduled ones.
 func (w *ward) goesOn(name string) {
 	w.t.Helper()
 	before := w.called(w.well)
@@ -273,10 +273,10 @@ func (w *ward) goesOn(name string) {
 	}
 }
 
-// loud are the keys without which a gateway is not called: the log says so.
+// loud are the keys without which a gateway is not called. The log names them if they are damaged.
 var loud = []string{"pace", "hold", "pending", "active", "lease", "alive", "open", "counters", "limits", "due", "retries", "replays", "scheduled", "retrying"}
 
-// looks are the ways of people to a gateway.
+// looks are commands about one gateway.
 var looks = [][]string{
 	{"status", "-g"}, {"status", "-o", "json", "-g"}, {"job", "j3", "-g"}, {"job", "j1", "-g"}, {"batch", "hurt", "-g"}, {"batch", "hurt", "--export", "-g"},
 	{"dlq", "list", "-g"}, {"dlq", "show", "j3", "-g"}, {"dlq", "stats", "-g"}, {"dlq", "export", "-g"}, {"dlq", "history", "-g"},
@@ -284,7 +284,7 @@ var looks = [][]string{
 	{"park", "j1", "--why", "x", "-g"}, {"limit", "-g"}, {"pause", "--why", "x", "-g"}, {"resume", "-g"}, {"audit", "-g"},
 }
 
-// look goes all ways to a damaged gateway: each ends, and where it fails it says which key it is.
+// look runs these commands for a damaged gateway. Each of them ends, and names the key if it fails.
 func (w *ward) look(p patient) {
 	w.t.Helper()
 	w.turn++

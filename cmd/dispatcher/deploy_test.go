@@ -30,7 +30,7 @@ func deployed(t *testing.T, file string) string {
 	return string(text)
 }
 
-// understood fails unless the program has that command, with these flags.
+// understood fails the test unless the program has that command with these flags.
 func understood(t *testing.T, where string, args []string) {
 	t.Helper()
 	root := newCommand(cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
@@ -46,7 +46,7 @@ func understood(t *testing.T, where string, args []string) {
 	}
 }
 
-// answers fails unless the HTTP side has something at that path.
+// answers fails the test unless the HTTP side serves that path.
 func answers(t *testing.T, where, path string) {
 	t.Helper()
 	api := httpapi.New(httpapi.Config{Ready: func(context.Context) error { return nil }, Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
@@ -57,7 +57,7 @@ func answers(t *testing.T, where, path string) {
 	}
 }
 
-// pod is what the Deployment says of its one container.
+// pod is the part of the Deployment about its container.
 type pod struct {
 	Grace    int `yaml:"terminationGracePeriodSeconds"`
 	Security struct {
@@ -88,7 +88,7 @@ type probe struct {
 	Get struct{ Path, Port string } `yaml:"httpGet"`
 }
 
-// manifest is a document of deploy/kubernetes, as far as it is looked at here.
+// manifest is what is read of a document in deploy/kubernetes.
 type manifest struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -234,7 +234,7 @@ func TestTheUnitStartsWhatTheProgramUnderstands(t *testing.T) {
 	verifyUnit(t, where, start[0])
 }
 
-// verifyUnit asks systemd, where there is one; the program need not be installed here.
+// verifyUnit runs systemd-analyze verify if it is installed. The program itself need not be installed.
 func verifyUnit(t *testing.T, file, program string) {
 	t.Helper()
 	analyze, err := exec.LookPath("systemd-analyze")

@@ -106,7 +106,7 @@ func TestDLQReplayAsksOnATerminal(t *testing.T) {
 	}
 }
 
-// slowAnswer is a person who takes a while to answer: something happens meanwhile.
+// slowAnswer is the input of a person who answers late: meanwhile is called first.
 type slowAnswer struct {
 	meanwhile func()
 	io.Reader
@@ -117,7 +117,7 @@ func (a slowAnswer) Read(p []byte) (int, error) {
 	return a.Reader.Read(p)
 }
 
-// Behind a job whose payload is needed all is read again, and then only what is still parked: the rest is gone all the same.
+// After a job whose payload is needed, the jobs are read again, and jobs that are no longer parked are not found. They still count as gone.
 func TestDLQReplayCountsWhatHasGoneWhileItWasAskedAbout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -165,7 +165,7 @@ func TestDLQDiscard(t *testing.T) {
 	}
 }
 
-// A discarded job says plainly that its payload is gone, and its batch still has its money.
+// A discarded job says that its payload is deleted. Its batch still counts its money.
 func TestADiscardedJobSaysThatItsPayloadIsGone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -186,7 +186,7 @@ func TestADiscardedJobSaysThatItsPayloadIsGone(t *testing.T) {
 	}
 }
 
-// More jobs than one script takes: the trail has all of them in the end.
+// There are more jobs than one script takes. At the end the trail counts all of them.
 func TestDLQTrailCountsEveryJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -252,7 +252,7 @@ left out: job "k" of two: the key "n" stands twice in one object
 	}
 }
 
-// childEnv makes the test binary run the command line in TestDLQChild: only a process of its own can be interrupted.
+// childEnv makes TestDLQChild run the command line in a process of its own, which can be interrupted.
 const childEnv = "DLQ_CHILD_CONFIG"
 
 func TestDLQChild(*testing.T) {
@@ -293,7 +293,7 @@ func TestDLQReplayInterruptedSaysHowFarItGotAndGoesOn(t *testing.T) {
 	r.expect(r.run("replay", "--yes", "-q"), 0, "replayed 2 jobs (EUR 0.20)\n", "")
 }
 
-// A job that was replayed three times and is parked again is said to have been.
+// The output names a job that was replayed three times and is parked again.
 func TestDLQReplaySaysWhatWasReplayedInVain(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

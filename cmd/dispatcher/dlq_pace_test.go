@@ -56,8 +56,8 @@ func TestDLQReplayOfAHeldGatewayStopsAtOnceAndTheOthersGo(t *testing.T) {
 		`"stopped":"stopped: two is held until TIME (HTTP 429)"}`+"\n", "dispatcher: 2 of 3 jobs replayed: stopped: two is held until TIME (HTTP 429)\n"+tellOn)
 }
 
-// The circuit has opened and its hold is over: while other jobs wait for the call that shows whether the gateway is back, a replay
-// stops. When nothing waits, it has to bring that call, and stops when there are calls enough.
+// The circuit is open and its hold is over. If no job waits, a replay has to bring the job of the call that tries the gateway. If other jobs
+// wait for that call, a replay stops.
 func TestDLQReplayStopsAtAnOpenCircuit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -78,7 +78,7 @@ func TestDLQReplayStopsAtAnOpenCircuit(t *testing.T) {
 	}
 }
 
-// The gateway is paused in mid-run: what was taken by then stays taken, and the same command takes the rest.
+// The gateway is paused during a replay. Jobs that were already replayed stay so, and the same command replays the others later.
 func TestDLQReplayStopsWhenTheGatewayIsPausedAndGoesOnLater(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -122,7 +122,7 @@ func TestWaitingForACanaryIsSaid(t *testing.T) {
 	}
 }
 
-// A replay under way goes on at the limits that are set live meanwhile, where the file names none for admission.
+// A replay in progress follows limits that are set live, if the file has no limits for admission.
 func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -146,7 +146,7 @@ func TestDLQReplayFollowsLimitsSetLive(t *testing.T) {
 	}
 }
 
-// numbered are so many jobs of 10 cents each, in the order of their ids.
+// numbered returns n jobs of 10 cents each, in the order of their ids.
 func numbered(n int) []job.Job {
 	jobs := make([]job.Job, n)
 	for i := range jobs {

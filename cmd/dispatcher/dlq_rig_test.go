@@ -24,8 +24,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// rig is a configuration of two gateways, with jobs parked on a real Redis. In what the command line writes, the
-// gateways are called one and two, and every time TIME.
+// rig is a configuration of two gateways with a real Redis. In the output of commands, it replaces the names of the gateways with
+// one and two, and each time with TIME.
 type rig struct {
 	t        *testing.T
 	ctx      context.Context
@@ -71,7 +71,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// ran is what a command wrote, and its exit code.
+// ran is the output of a command, and its exit code.
 type ran struct {
 	out, err string
 	code     int
@@ -99,7 +99,7 @@ func (r *rig) runWith(s cli.Streams, args ...string) ran {
 	return ran{r.tidy(out.String()), r.tidy(err.String()), code}
 }
 
-// expect compares all that a command wrote.
+// expect compares the exit code and the whole output of a command.
 func (r *rig) expect(got ran, code int, out, err string) {
 	r.t.Helper()
 	if got.code != code {
@@ -122,7 +122,7 @@ func (r *rig) gateway(name string) config.Gateway {
 	return g
 }
 
-// served makes it look as if a dispatcher served the gateways for the next hour.
+// served writes signs of life of a dispatcher that count for the next hour.
 func (r *rig) served() {
 	r.t.Helper()
 	now, err := r.c.Time(r.ctx).Result()
@@ -132,7 +132,7 @@ func (r *rig) served() {
 	}
 }
 
-// reject parks jobs as rejected: a bucket of no room but for one.
+// reject parks jobs as rejected: each costs 2, and the bucket has room for 1.
 func (r *rig) reject(gateway string, jobs ...job.Job) {
 	r.t.Helper()
 	g := r.gateway(gateway)
@@ -158,7 +158,7 @@ func (r *rig) accept(g config.Gateway, expect job.Admittance, jobs ...job.Job) {
 	}
 }
 
-// park takes a job to its gateway and parks it there.
+// park accepts a job, calls its gateway, and parks it.
 func (r *rig) park(gateway string, j job.Job, reason job.Reason, status int, text string) {
 	r.t.Helper()
 	g := r.gateway(gateway)
@@ -167,13 +167,13 @@ func (r *rig) park(gateway string, j job.Job, reason job.Reason, status int, tex
 	r.call(gateway, j.ID, reason, status, text)
 }
 
-// again has a job that was replayed refused once more.
+// again makes the call of a replayed job; it is refused again.
 func (r *rig) again(gateway, id string) {
 	r.t.Helper()
 	r.call(gateway, id, job.Refused, 402, "HTTP 402")
 }
 
-// call makes the next call of a gateway's queue, which must be this job's, and parks it.
+// call makes the next call of a gateway's queue and parks the job. It must be the job with this id.
 func (r *rig) call(gateway, want string, reason job.Reason, status int, text string) {
 	r.t.Helper()
 	g := r.gateway(gateway)
@@ -211,7 +211,7 @@ func (r *rig) trail(gateway string) string {
 	return strings.ReplaceAll(proof.ReplaceAllString(r.tidy(strings.Join(lines, "\n")), ""), who, "WHO")
 }
 
-// proof is how it is known who did something: here by Redis, from afar by a token. TestTheTrailSaysHowItIsKnownWho looks at it.
+// proof is the field of the trail that says how a person was identified. TestTheTrailSaysHowItIsKnownWho checks it.
 var proof = regexp.MustCompile(`,"via":"(redis|shared_token)"`)
 
 func charge(id, amount, batch string) job.Job {

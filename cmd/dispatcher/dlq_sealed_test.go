@@ -15,7 +15,7 @@ import (
 	"spillway/internal/seal"
 )
 
-// encrypt gives the rig's configuration a key, which is set for this test's process.
+// encrypt gives the configuration a key, and sets its variable in this process.
 func (r *rig) encrypt(active string) {
 	r.t.Helper()
 	r.t.Setenv("SPILLWAY_TEST_KEY", base64.StdEncoding.EncodeToString([]byte(strings.Repeat("k", 32))))
@@ -34,7 +34,7 @@ func (r *rig) forgetKey() {
 	r.must(os.Unsetenv("SPILLWAY_TEST_KEY")) // t.Setenv has it put back
 }
 
-// exported reads what export wrote as enqueue would.
+// exported reads the output of export as enqueue does.
 func (r *rig) exported(out string) map[string]string {
 	r.t.Helper()
 	in, err := producer.New(strings.NewReader(strings.NewReplacer("one", r.one, "two", r.two).Replace(out)), producer.Options{
@@ -94,7 +94,7 @@ func TestPayloadsOfTheDeadAreSealedAndShownToWhoHasTheKey(t *testing.T) {
 	}
 }
 
-// A payload of another job, or one in plain, that somebody put into the place of a sealed one is neither shown nor exported as if it were the job's.
+// Somebody has replaced a sealed payload with that of another job, or with plain text. It is neither shown nor exported.
 func TestAPayloadThatWasChangedIsSaidToBe(t *testing.T) {
 	r := newRig(t)
 	r.encrypt("k1")
@@ -117,7 +117,7 @@ func TestAPayloadThatWasChangedIsSaidToBe(t *testing.T) {
 	}
 }
 
-// Encryption that was turned off again: what is sealed is opened, and new payloads are exported as they are.
+// Encryption was turned off again. Sealed payloads are still opened, and new payloads are exported in plain.
 func TestWithNoActiveKeyOnlyWhatIsSealedStaysSo(t *testing.T) {
 	r := newRig(t)
 	r.encrypt("k1")

@@ -38,7 +38,7 @@ f	two	unreadable	0	0	TIME		foreign
 	}
 }
 
-// Page by page, over the gateways' border, with each page's last job discarded before the next is asked for.
+// The pages lead from one gateway to the next, also if the last job of each page is discarded before the next page is read.
 func TestDLQPages(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -73,7 +73,7 @@ func TestDLQPages(t *testing.T) {
 	}
 }
 
-// squeeze makes runs of spaces one: the gateways' real names are longer than those shown here.
+// squeeze replaces runs of spaces with one space: the real names of the gateways are longer than those shown here.
 func squeeze(text string) string {
 	for strings.Contains(text, "  ") {
 		text = strings.ReplaceAll(text, "  ", " ")

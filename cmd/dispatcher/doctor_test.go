@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// examine runs dispatcher doctor on a configuration with one gateway.
+// examine runs dispatcher doctor with a configuration of one gateway.
 func examine(t *testing.T, terminal bool, redis, request string, args ...string) ran {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "dispatcher.yaml")
@@ -31,7 +31,7 @@ func examine(t *testing.T, terminal bool, redis, request string, args ...string)
 	return ran{out.String(), errs.String(), code}
 }
 
-// No parallel test here: the gateway's secret stands in the environment.
+// The tests of doctor are not parallel: the secret of the gateway is in the environment.
 func TestDoctor(t *testing.T) {
 	t.Setenv("DOCTOR_KEY", "hunter2")
 	gateway := httptest.NewServer(nil)

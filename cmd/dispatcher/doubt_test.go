@@ -11,7 +11,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// unanswered calls a job whose answer is lost: it may have charged, and waits out its back-off.
+// unanswered calls a job and loses the answer: it may have charged, and waits for its back-off to end.
 func (r *rig) unanswered(gateway string, j job.Job) {
 	r.t.Helper()
 	r.accept(r.manual(gateway), job.Enqueued, j)
@@ -29,7 +29,7 @@ func (r *rig) unanswered(gateway string, j job.Job) {
 
 const heldBackDoubt = "may have been charged: look it up, then dlq resolve"
 
-// Three calls are charged and their answers lost; a person cancels the batch, and discards what was cancelled.
+// The answers to three calls are lost. Then a person cancels the batch, and discards the cancelled jobs.
 func TestWhatMayHaveBeenChargedIsNeitherCancelledNorDiscarded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -61,7 +61,7 @@ func TestWhatMayHaveBeenChargedIsNeitherCancelledNorDiscarded(t *testing.T) {
 	}
 }
 
-// What may have been charged is held back whatever it is parked for.
+// A discard holds back a job that may have been charged, whatever its reason for parking is.
 func TestADiscardHoldsBackWhatMayHaveBeenChargedForAnyReason(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -88,7 +88,7 @@ func TestADiscardHoldsBackWhatMayHaveBeenChargedForAnyReason(t *testing.T) {
 	}
 }
 
-// A person settles jobs whatever they are parked for, and it shows with each of them.
+// A person resolves jobs that are parked for different reasons. Each job shows who did that, and why.
 func TestWhoSettledAJobShowsWithIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -122,7 +122,7 @@ func TestWhoSettledAJobShowsWithIt(t *testing.T) {
 	}
 }
 
-// One id at two gateways is two payments: a reference is of one of them.
+// One id at two gateways is two payments. A reference belongs to one of them.
 func TestAReferenceIsOfOneJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What is wrong with Redis is said with what to do, and what is wrong with the disk is not called Redis's.
+// An error of Redis says what to do. An error of the local disk is not reported as one of Redis.
 func TestWhatIsWrongIsSaid(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/c.yaml"

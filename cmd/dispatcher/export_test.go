@@ -16,7 +16,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// table reads what an export wrote as CSV: a row by column for each job, by its id.
+// table parses an export in CSV. It returns the cells of each job by their columns, by the id of the job.
 func (r *rig) table(out string) map[string]map[string]string {
 	r.t.Helper()
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
@@ -35,7 +35,7 @@ func (r *rig) table(out string) map[string]map[string]string {
 	return all
 }
 
-// ledgerOf is what finance has: the sums of an export by state and currency, in units as the export wrote them, added up in units of the currency.
+// ledgerOf adds up an export as finance does: by state and currency, in units of the currency.
 func ledgerOf(rows map[string]map[string]string) map[string]string {
 	sums := map[string]*big.Rat{}
 	digits := map[string]int{}
@@ -59,7 +59,7 @@ func ledgerOf(rows map[string]map[string]string) map[string]string {
 	return text
 }
 
-// pay accepts jobs in three currencies at gateway one, and has every other one done. It returns the sums that the gateway and the queue have.
+// pay accepts n jobs in three currencies at gateway one. Half of them are done, the others parked. It returns the sums by state and currency.
 func (r *rig) pay(n int) map[string]string {
 	r.t.Helper()
 	minor := map[string]int64{}
@@ -130,7 +130,7 @@ func TestExportEqualsTheLedgerToTheCent(t *testing.T) {
 	}
 }
 
-// Whoever looks for the jobs of a batch at export finds them there, as batch --export writes them.
+// "export --batch" writes the same as "batch --export".
 func TestExportOfABatchIsThatOfTheBatch(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

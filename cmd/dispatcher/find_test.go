@@ -31,7 +31,7 @@ func TestFindListsJobsByIdAndPayload(t *testing.T) {
 	}
 }
 
-// A search is posted, and nothing of it nor of payloads is in the log.
+// A search is a POST. The log contains neither what was searched for nor payloads.
 func TestAPISearchesJobs(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, "", "amount: {field: amount, currency: currency}\n    replay: manual")

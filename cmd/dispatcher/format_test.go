@@ -7,7 +7,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// A command does nothing with data that a newer version has written, whether it only looks or acts; doctor says what is wrong with it.
+// A command that finds data of a newer format does nothing, whether it reads or acts. Doctor says what is wrong.
 func TestDataOfANewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -29,7 +29,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// renamed is a Redis of its own with a file of one gateway, whose name changes.
+// renamed is a configuration file with one gateway, whose name changes, and a Redis of its own.
 type renamed struct {
 	t     *testing.T
 	redis string
@@ -52,7 +52,7 @@ func newRenamed(t *testing.T) *renamed {
 	return r
 }
 
-// name writes the file with this gateway.
+// name writes the file with a gateway of this name.
 func (r *renamed) name(gateway string) *config.Config {
 	r.t.Helper()
 	text := fmt.Sprintf("redis: %s\nlisten: 127.0.0.1:%d\ngateways:\n  %s:\n    request: {url: %q, key_lifetime: 24h}\n    amount: {field: amount, currency: currency}\n    leak: {limits: [2000/s]}\n",
@@ -67,7 +67,7 @@ func (r *renamed) name(gateway string) *config.Config {
 	return cfg
 }
 
-// put enqueues 500 payments, and returns how many came to what.
+// put enqueues 500 payments, and counts the results.
 func (r *renamed) put(cfg *config.Config) map[job.Admittance]int {
 	r.t.Helper()
 	db, err := dispatch.Open(r.t.Context(), cfg, time.Minute)
@@ -98,7 +98,7 @@ func (r *renamed) run(args ...string) ran {
 	return ran{out.String(), errs.String(), code}
 }
 
-// serve runs the dispatcher until cond holds, and returns its log.
+// serve runs the dispatcher until cond holds, stops it, and returns its log.
 func (r *renamed) serve(cond func(log string) bool) string {
 	r.t.Helper()
 	ctx, stop := context.WithCancel(r.t.Context())
@@ -124,7 +124,7 @@ func (r *renamed) serve(cond func(log string) bool) string {
 
 const outOfSight = "500 jobs (EUR 12,345.00) of up, which the file does not have"
 
-// 500 payments wait in up, and the file has another name: everybody says so.
+// 500 payments wait at gateway up, and the file has another gateway. Each command, the console and the log say so.
 func TestEveryCommandNamesTheJobsOfAGatewayThatTheFileDoesNotHave(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	r := newRenamed(t)
@@ -175,7 +175,7 @@ func TestEveryCommandNamesTheJobsOfAGatewayThatTheFileDoesNotHave(t *testing.T) 
 	}
 }
 
-// overviewOf is the console's first page.
+// overviewOf returns the first page of the console.
 func overviewOf(t *testing.T, cfg *config.Config) string {
 	t.Helper()
 	db, err := dispatch.Open(t.Context(), cfg, time.Minute)
@@ -191,7 +191,7 @@ func overviewOf(t *testing.T, cfg *config.Config) string {
 	return w.Body.String()
 }
 
-// Renamed back, or with "gateway rename", the jobs are called, each once, and their ids stay known.
+// After "gateway rename", each job is called once, and its id is still known.
 func TestAGatewayIsRenamedWithItsJobs(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	r := newRenamed(t)

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// typed is the lines of a page that are to be typed and have this text.
+// typed returns the commands of a page that contain this text.
 func typed(t *testing.T, page, with string) []string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -35,7 +35,7 @@ func typed(t *testing.T, page, with string) []string {
 
 const installPage = "../../docs/install.md"
 
-// What docs/install.md says to type when a gateway is removed leaves no key of it, and takes none of another.
+// The command in docs/install.md that removes a gateway leaves none of its keys, and removes no key of another gateway.
 func TestRemovingAGatewayLeavesNothingOfIt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -68,7 +68,7 @@ func TestRemovingAGatewayLeavesNothingOfIt(t *testing.T) {
 	}
 }
 
-// What it says to type when Spillway is removed leaves no key at all.
+// The commands there that remove Spillway leave no key at all.
 func TestRemovingSpillwayLeavesNothingInRedis(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -100,7 +100,7 @@ func (r *rig) keysOf(gateway string) int {
 	return len(r.c.Keys(r.ctx, "*{"+gateway+"}*").Val())
 }
 
-// What the head of docker-compose.yml types inside a container is understood there, with the file that is mounted.
+// The command at the top of docker-compose.yml works inside a container, with the mounted file.
 func TestComposeShowsTheStatusAsItSaysToType(t *testing.T) {
 	text, err := os.ReadFile("../../docker-compose.yml")
 	if err != nil {

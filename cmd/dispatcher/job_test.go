@@ -17,7 +17,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// why is what dispatcher job says of a job in gateway one.
+// why returns the reason that dispatcher job gives for a job in gateway one.
 func (r *rig) why(id string) string {
 	r.t.Helper()
 	var out, errs bytes.Buffer
@@ -90,7 +90,7 @@ func TestWhyTheLimitIsUsedUp(t *testing.T) {
 	r.expectWhy("a", "the limit 1/d is used up until TIME, next in the queue")
 }
 
-// A version of the limits that Redis has lost, and that nobody mends, is said wherever people look; setting the limits again mends it.
+// Redis has lost the version of the limits, and no dispatcher restores it. The commands say so. Setting the limits again restores it.
 func TestALostVersionOfTheLimitsIsSaid(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// laned gives the rig's first gateway lanes, and jobs that stand in them.
+// laned gives the first gateway lanes, and jobs in them.
 func (r *rig) laned() {
 	r.t.Helper()
 	text, err := os.ReadFile(r.file)
@@ -82,7 +82,7 @@ func TestLaneListAndShow(t *testing.T) {
 	}
 }
 
-// A lane and a route that are held alone are named with the reason by everything that shows them.
+// If one lane or one route is held, each view names it with the reason.
 func TestWhatIsHeldAloneIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -122,7 +122,7 @@ func TestWhatIsHeldAloneIsNamed(t *testing.T) {
 	}
 }
 
-// The filter of dead letters chooses by lane and by route, and the trail says so.
+// The filter of dead letters selects by lane and by route, and the trail has the filter.
 func TestDeadLettersAreChosenByLaneAndRoute(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -153,7 +153,7 @@ func TestDeadLettersAreChosenByLaneAndRoute(t *testing.T) {
 	}
 }
 
-// A replay may give jobs another class, for good; their places in line, and among what is parked, follow.
+// A replay can give jobs another class. It stays with them, and moves them to the line of that class.
 func TestAReplayGivesJobsAnotherClass(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

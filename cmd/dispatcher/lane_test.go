@@ -11,7 +11,7 @@ import (
 	"spillway/internal/dispatch"
 )
 
-// withLanes gives the first gateway lanes and a route. The second has a route whose jobs stand in one line with all others.
+// withLanes gives the first gateway lanes and a route. The second gateway has a route whose jobs share one line with all others.
 func (r *rig) withLanes(url string) *rig {
 	r.t.Helper()
 	r.must(os.WriteFile(r.file, fmt.Appendf(nil, `redis: %s
@@ -38,7 +38,7 @@ func lanesRig(t *testing.T) *rig {
 	return r.withLanes(r.url)
 }
 
-// acts upon lanes and routes, and what they print.
+// laneActs are acts on lanes and routes, and their output.
 var laneActs = []struct{ act, says, json string }{
 	{"lane set -g ONE acct_1 --limits 50/s,2000/m --why agreed", "one acct_1: 50/s 2000/m, weight 2 (set live; the file says 5/s 100/m, weight 2)\n", ""},
 	{"lane set -g ONE acct_1 --weight 5", "one acct_1: 50/s 2000/m, weight 5 (set live; the file says 5/s 100/m, weight 2)\n", ""},
@@ -71,7 +71,7 @@ func (r *rig) laneArgs(text string) (args []string) {
 	return args
 }
 
-// What is set for a lane stands in the answer and in the trail, at Redis and through a dispatcher. What can't be is refused, and not written down.
+// The answer and the trail have what was set for a lane, at Redis and through a dispatcher. An act that is refused is not in the trail.
 func TestLanesAreSetLive(t *testing.T) {
 	t.Parallel()
 	here, afar := lanesRig(t), lanesRig(t).far()
@@ -133,7 +133,7 @@ func TestLanesAreSetLive(t *testing.T) {
 	}
 }
 
-// What got stuck on its way to a lane undoes nothing that was set for it later, and keeps nobody from another lane.
+// An act on a lane reaches Redis late. It does not undo what was set for the lane after it, and does not delay acts on other lanes.
 func TestAStuckActUponALaneUndoesNothing(t *testing.T) {
 	t.Parallel()
 	r, line := lateRig(t)

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// lateRig has a Redis of its own behind a line on which what people ask for gets stuck.
+// lateRig is a rig with a Redis of its own, behind a line that can hold a command back.
 func lateRig(t *testing.T) (*rig, *testkit.Line) {
 	t.Helper()
 	server := testkit.Server(t)
@@ -24,7 +24,7 @@ func lateRig(t *testing.T) (*rig, *testkit.Line) {
 	return r, line
 }
 
-// sticks lets a command get stuck on its way to Redis, and returns what the person is told, and what sends the rest of it on.
+// sticks runs a command whose script the line holds back. It returns the output of the command, and a function that lets the script through.
 func (r *rig) sticks(line *testkit.Line, marker string, args ...string) (told ran, release func()) {
 	r.t.Helper()
 	met, on := line.Stick(func(question []byte) bool { // the script that asks for the time has no arguments but a key, and that of the trail has a journal
@@ -44,14 +44,14 @@ func (r *rig) sticks(line *testkit.Line, marker string, args ...string) (told ra
 	}
 }
 
-// scripts says how many scripts have run, and how many of them failed.
+// scripts returns Redis's counters of scripts that ran, and that failed.
 func (r *rig) scripts() string {
 	_, after, _ := strings.Cut(r.c.Info(r.ctx, "commandstats").Val(), "cmdstat_evalsha:")
 	line, _, _ := strings.Cut(after, "\r")
 	return line
 }
 
-// holding is all that people can switch at gateway one and its batch b1.
+// holding returns all switches that are on at gateway one and its batch b1.
 func (r *rig) holding() string {
 	r.t.Helper()
 	g := r.gateway(r.one)
@@ -70,7 +70,7 @@ func (r *rig) holding() string {
 	return strings.Join(on, ", ")
 }
 
-// A switch that got stuck comes after another one that was begun later: things stay as the later one left them.
+// A switch is delayed, and reaches Redis after one that was started later. The later one stays in force.
 func TestAStuckSwitchDoesNotUndoALaterOne(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -90,7 +90,7 @@ func TestAStuckSwitchDoesNotUndoALaterOne(t *testing.T) {
 			t.Parallel()
 			r, line := lateRig(t)
 			at := []string{"-g", r.one}
-			for _, args := range [][]string{tc.stuck, tc.then, tc.before} { // Redis knows the scripts then
+			for _, args := range [][]string{tc.stuck, tc.then, tc.before} { // so that Redis knows the scripts
 				if args != nil {
 					r.command(append(args, at...)...)
 				}
@@ -110,7 +110,7 @@ func TestAStuckSwitchDoesNotUndoALaterOne(t *testing.T) {
 	}
 }
 
-// What a person asked for and was told not to have happened does not happen when nobody expects it any more.
+// A command says that its act was not carried out. If its script then reaches Redis late, the act is still not carried out.
 func TestAnActThatGotStuckIsNotCarriedOutLater(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -131,7 +131,7 @@ func TestAnActThatGotStuckIsNotCarriedOutLater(t *testing.T) {
 			r, line := lateRig(t)
 			args := func(text string) []string { return strings.Fields(strings.ReplaceAll(text, "ONE", r.one)) }
 			r.accept(r.gateway(r.one), job.Enqueued, charge("b2", "1", ""), charge("b3", "1", ""))
-			if warm := r.command(args(tc.before)...); warm.code != 0 { // Redis knows the script then
+			if warm := r.command(args(tc.before)...); warm.code != 0 { // so that Redis knows the script
 				t.Fatalf("%s: %+v", tc.before, warm)
 			}
 			before := r.holding() + r.parked()

@@ -17,7 +17,7 @@ const (
 	secondToken = "canary-of-the-second-token"
 )
 
-// Where others can reach the address, a token is needed that can't be guessed; on loopback it is said.
+// An address that other machines can reach needs a token that can't be guessed. On loopback a short token is only warned of.
 func TestWhichTokenAnAddressNeeds(t *testing.T) {
 	t.Parallel()
 	type want struct{ refused, warned string }
@@ -53,7 +53,8 @@ func TestWhichTokenAnAddressNeeds(t *testing.T) {
 	}
 }
 
-// The token is changed by the file and SIGHUP, and nobody is turned away in between. It is not parallel: SIGHUP goes to every run of this process.
+// A new token in the file takes effect with SIGHUP, and both tokens are valid in between. The test is not parallel: SIGHUP reaches all runs of this
+// process.
 func TestSIGHUPTakesTheTokenOver(t *testing.T) {
 	r := newRunning(t)
 	r.write("gateway.key", oldKey)

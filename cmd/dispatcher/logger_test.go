@@ -27,7 +27,7 @@ func TestTheLogIsTextOrJSON(t *testing.T) {
 	}
 }
 
-// A person at a terminal reads what run says of itself: the attempts are summed up. Everybody else, and whoever names a level, gets a line for each.
+// On a terminal, the log sums up the attempts. Elsewhere, and with --log-level, it has a line for each attempt.
 func TestTheLogSumsAttemptsUpOnATerminal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -61,7 +61,7 @@ func TestTheLogSumsAttemptsUpOnATerminal(t *testing.T) {
 	}
 }
 
-// What was done since the last summary is said, and nothing where nothing was.
+// A summary says what was done since the last one. If nothing was done, there is no summary.
 func TestASummaryIsOfItsMinute(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

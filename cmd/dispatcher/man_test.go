@@ -12,7 +12,7 @@ import (
 	"spillway/internal/cli"
 )
 
-// Each command that people see has a page, and no other has one. A page says what --help does, and man takes it.
+// Each command that --help shows has a man page, and no other command has one. A page has the text of --help, and man can read it.
 func TestEachCommandHasAManPage(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "share", "man1")

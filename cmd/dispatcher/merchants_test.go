@@ -13,7 +13,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// The log has the first gateways that a run serves by name, and how many more there are.
+// The log names the first gateways that a run serves, and says how many more there are.
 func TestRunGreetsSomeOfThousands(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{greeted: "", greeted + 3: "gateways=3 "} {
@@ -48,13 +48,13 @@ merchants: {like: shop, file: shops.csv}
 	return s
 }
 
-// open writes the merchants file with the first so many shops.
+// open writes the merchants file with the first n shops.
 func (s *shops) open(n int) {
 	s.t.Helper()
 	s.write("shops.csv", "name,leak.limits\n"+strings.Join(s.names[:n], ",\n")+",\n")
 }
 
-// again has the run read its files again, and waits for what the log says of it.
+// again makes the run read its files again, and waits for a text in the log.
 func (s *shops) again(says string) {
 	s.t.Helper()
 	s.reload()
@@ -71,7 +71,7 @@ func (s *shops) page(path string) string {
 	return string(text)
 }
 
-// posted says what becomes of a job that is posted to a shop.
+// posted posts a job to a shop, and returns the status.
 func (s *shops) posted(shop int, id string) int {
 	s.t.Helper()
 	resp, err := http.Post(s.url()+"/v1/gateways/"+s.names[shop]+"/jobs", "application/json", strings.NewReader(`{"id":"`+id+`"}`))
@@ -80,8 +80,8 @@ func (s *shops) posted(shop int, id string) int {
 	return resp.StatusCode
 }
 
-// A merchant is a line: a run serves it from the next SIGHUP on, and no more when the line is gone. Everything that names gateways follows.
-// It is not parallel: SIGHUP goes to every run of this process.
+// Each line of the file is a merchant. A run serves a new line from the next SIGHUP on, and a deleted line until the next SIGHUP. The console, the
+// metrics and the status follow. The test is not parallel: SIGHUP reaches all runs of this process.
 func TestMerchantsComeAndGo(t *testing.T) {
 	s := newShops(t, 3)
 	s.open(2)
@@ -120,7 +120,7 @@ func TestMerchantsComeAndGo(t *testing.T) {
 	testkit.Eventually(t, 30*time.Second, "its call", func() bool { return s.lock.calls(oldKey) == 4 })
 }
 
-// Who named a gateway with -g wants that one: a file without it is refused, and the gateway goes on.
+// Run was started with -g for a gateway. A file without that gateway is refused, and the gateway is still served.
 func TestAGatewayThatWasNamedCannotGo(t *testing.T) {
 	s := newShops(t, 2)
 	s.open(2)

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// manyCurrencies parks jobs in seven currencies: one line of their sums is longer than a cell may be.
+// manyCurrencies parks jobs in seven currencies. Their sums on one line are longer than a cell may be.
 func (r *rig) manyCurrencies() {
 	r.t.Helper()
 	for i, code := range []string{"EUR", "USD", "GBP", "JPY", "KWD", "CHF", "SEK"} {
@@ -24,7 +24,7 @@ const (
 	manyInMinor = "CHF 87976638605, EUR 87976638600, GBP 87976638602, JPY 87976638603, KWD 87976638604, SEK 87976638606, USD 87976638601"
 )
 
-// Wherever a person looks, money is in the units of its currency and whole; a program reads minor units.
+// Output for people has money in units of its currency, and never cut. Output for programs has it in minor units.
 func TestMoneyIsInUnitsForPeopleAndNeverCut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -51,7 +51,7 @@ func TestMoneyIsInUnitsForPeopleAndNeverCut(t *testing.T) {
 
 var ofMoney = regexp.MustCompile(`\b[A-Z]{3} [0-9]{4,}\b`)
 
-// What an act would do, and did, is said in units: nobody counts digits at three in the morning.
+// The texts about what an act would do, and has done, have money in units of its currency.
 func TestActsSayMoneyInUnits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -71,7 +71,7 @@ func TestActsSayMoneyInUnits(t *testing.T) {
 	}
 }
 
-// A job whose amount is none is refused like any other that can't be used, and stops no job beside it.
+// A job with an invalid amount is refused as invalid. The other jobs are accepted.
 func TestAPIRefusesAmountsThatAreNone(t *testing.T) {
 	t.Parallel()
 	a := newAPIRig(t, "", "amount: {field: amount, currency: currency, least: 100, most: 5000}")

@@ -19,7 +19,7 @@ func (h *house) pauseOne(token, by string) answer {
 	return h.program(token, http.MethodPost, "/v1/gateways/"+h.one+"/pause", `{"by":"`+by+`","why":"x"}`)
 }
 
-// Who has logged in is named in the trail, and sees what his groups say.
+// The trail names a person who has logged in. The groups of that person decide which gateways they see.
 func TestALoginIsNamedInTheTrail(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -50,7 +50,7 @@ func TestALoginIsNamedInTheTrail(t *testing.T) {
 	}
 }
 
-// Whose groups have no role is told so, in words and with 403, wherever he comes from; a token that is none gets 401.
+// A person whose groups have no role gets 403 and an explanation. An invalid token gets 401.
 func TestALoginWithoutARole(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -71,7 +71,8 @@ func TestALoginWithoutARole(t *testing.T) {
 	}
 }
 
-// A login of a browser is one cookie, which no page of another site makes it send, and ends where the person or the provider ends it.
+// The login of a browser is one cookie. Pages of other sites can't make the browser send it. It ends when the person logs out, or when the provider's
+// token ends.
 func TestABrowserOfTheProvider(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -104,7 +105,8 @@ func TestABrowserOfTheProvider(t *testing.T) {
 	if got := h.ask(b, "", http.MethodGet, "/v1/status", "", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("after logging out, with the cookie of before: %d", got.code)
 	}
-	// The token of the provider ended almost 30 s ago, which the clocks are allowed. A slow machine gets one with more time left.
+	// The token of the provider ended almost 30 s ago, which is the allowed difference of the clocks. On a slow machine, a token with more time left is
+	// tried.
 	for _, left := range []time.Duration{2 * time.Second, 10 * time.Second, 25 * time.Second} {
 		if b, got = h.atProvider(map[string]any{"groups": []string{"operator"}, "exp": time.Now().Add(left - 30*time.Second).Unix()}); got.code == http.StatusOK {
 			break
@@ -118,7 +120,7 @@ func TestABrowserOfTheProvider(t *testing.T) {
 	})
 }
 
-// What comes back to the console without having begun there, or to go elsewhere, is refused or stays here.
+// A login that was not started at this console is refused. A login never leads to another site.
 func TestABrowserIsSentNowhereElse(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -27,7 +27,7 @@ func theDescription() []byte {
 // parsed is the description. It takes a second to parse with the race detector, so all tests share it.
 var parsed = sync.OnceValues(func() (*openapi3.T, error) { return openapi3.NewLoader().LoadFromData(theDescription()) })
 
-// What "job" and "status" print is what the API answers, and /openapi.json describes it to the last field. The payload is never in it.
+// The API answers what "job" and "status" print, and /openapi.json describes each field. The payload is not among them.
 func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	t.Parallel()
 	text := theDescription()
@@ -37,7 +37,7 @@ func TestTheAnswersOfTheAPIAreDescribed(t *testing.T) {
 	testkit.Listed(t, text, "JobView", "reason", job.Reasons())
 }
 
-// Each operation of the table is described as it is: its name, its parameters, and its request, lines and answer to the last field.
+// The description of each operation has its name, its parameters, and each field of its request, lines and answer.
 func TestTheOperationsOfTheTableAreDescribed(t *testing.T) {
 	t.Parallel()
 	text := theDescription()
@@ -80,7 +80,7 @@ func TestTheOperationsOfTheTableAreDescribed(t *testing.T) {
 	}
 }
 
-// described holds a schema against a type; None has none.
+// described compares a schema with a type. None has no schema.
 func described(t *testing.T, document []byte, name string, of any) {
 	t.Helper()
 	if _, none := of.(remote.None); !none {

@@ -55,7 +55,7 @@ func TestAPasswordInAFlagIsWarnedOf(t *testing.T) {
 	}
 }
 
-// A receiver that refuses one for good stops the sending, and the command that the error names passes over that one alone.
+// If the receiver refuses an outcome for good, the copy stops there. The command that the error names skips that outcome only.
 func TestOutcomesAreSentAsWebhooks(t *testing.T) {
 	r := newRig(t)
 	r.fed("{readers: [mailer]}")

@@ -29,7 +29,7 @@ func (r *rig) fed(outcomes string) {
 	r.must(err)
 }
 
-// outcomes runs "outcomes", and returns the lines.
+// outcomes runs "outcomes" and returns its lines.
 func (r *rig) outcomes(args ...string) (all []feed.Outcome) {
 	r.t.Helper()
 	for line := range strings.Lines(r.untidied(append([]string{"outcomes"}, args...)...)) {
@@ -40,7 +40,7 @@ func (r *rig) outcomes(args ...string) (all []feed.Outcome) {
 	return all
 }
 
-// told is the jobs of outcomes and their states.
+// toldOf returns the jobs of outcomes with their states.
 func toldOf(all []feed.Outcome) string {
 	var words []string
 	for _, o := range all {
@@ -113,7 +113,7 @@ func TestOutcomesRefusesWhatCanNotBeMeant(t *testing.T) {
 	}
 }
 
-// Who follows outcomes outlives a Redis that is away: it says so once, and prints what comes after.
+// "outcomes --follow" goes on while Redis is away. It says once that Redis is away and once that it is back, and prints later outcomes.
 func TestWhoFollowsOutcomesOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	server := testkit.Server(t, "--appendonly", "yes")

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// waiters are jobs that wait in every way there is.
+// waiters adds a job in each state of waiting.
 func (r *rig) waiters() {
 	r.t.Helper()
 	r.unanswered(r.one, charge("unsure", "3", "nov"))
@@ -91,7 +91,7 @@ func TestParkRefusesWhatDoesNotWait(t *testing.T) {
 	}
 }
 
-// One job that always gets 403 holds its gateway: it is named, and discarded out of the queue in one step.
+// A job that always gets 403 holds its gateway. Discard with its id removes it from the queue.
 func TestDLQDiscardTakesANamedJobThatWaits(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -118,7 +118,7 @@ func TestDLQDiscardTakesANamedJobThatWaits(t *testing.T) {
 	r.expect(r.run("discard", "--reason", "cancelled", "--why", "w", "--yes", "-q"), 0, "no parked job is meant: nothing to discard\n", "")
 }
 
-// Only a discard reaches what waits, and only by its id.
+// Only a discard takes jobs that wait, and only by their ids.
 func TestJobsThatWaitAreMeantByTheirIDAlone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -32,7 +32,7 @@ func (r *rig) lookups() {
 	r.must(err)
 }
 
-// pend calls a job of gateway one whose answer is lost: the gateway is asked about it.
+// pend calls a job of gateway one and loses the answer. The job becomes pending: the gateway is asked about it.
 func (r *rig) pend(j job.Job) {
 	r.t.Helper()
 	g := r.manual(r.one)
@@ -51,7 +51,7 @@ func (r *rig) pend(j job.Job) {
 	}
 }
 
-// lookFails makes the look-up that is due, which has no answer.
+// lookFails makes the look-up that is due; it fails.
 func (r *rig) lookFails() job.Look {
 	r.t.Helper()
 	books := dispatch.Books(r.c, r.gateway(r.one))
@@ -76,7 +76,7 @@ func (r *rig) says(want string, args ...string) {
 	}
 }
 
-// A pending job is live: it waits in the books of its batch, is in no list of parked ones, and needs nobody.
+// A pending job is shown as live. It waits in the books of its batch, it is not listed as parked, and it needs no person.
 func TestAPendingJobIsShownAsLive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -112,7 +112,7 @@ func TestAPendingJobIsShownAsLive(t *testing.T) {
 	}
 }
 
-// A person has the gateway asked about whatever is in doubt, but not where nobody can ask it.
+// "dlq resolve --ask" has the gateway asked about jobs that may have been charged. Gateways without a look-up can't be asked.
 func TestResolveAskHasTheGatewayAsked(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -154,7 +154,7 @@ func TestResolveAskHasTheGatewayAsked(t *testing.T) {
 	}
 }
 
-// A person who knows better takes a job out of the asking, and settles it.
+// A person can stop the look-ups of a job, and resolve it.
 func TestAPersonMayStopTheAsking(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -182,7 +182,7 @@ func TestAPersonMayStopTheAsking(t *testing.T) {
 	}
 }
 
-// Look-ups that fail for a while need nobody; a quarter of an hour later they do, and everything says so.
+// Look-ups that fail need a person only after a quarter of an hour. Then each view says so.
 func TestLookupsThatFailForLongNeedAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -207,7 +207,7 @@ func TestLookupsThatFailForLongNeedAPerson(t *testing.T) {
 	}
 }
 
-// Without a look-up in the file, a dispatcher parks what is pending; until then, doctor says that nobody asks.
+// If the file has no look-up any more, a dispatcher parks pending jobs. Until then, doctor says that no look-ups are made.
 func TestAPendingJobWithoutALookUpIsNamed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -219,7 +219,7 @@ func TestAPendingJobWithoutALookUpIsNamed(t *testing.T) {
 	}
 }
 
-// Pausing and cancelling a batch say how many of its jobs are pending: they are left alone, and so is what a cancel finds in doubt, since the gateway is asked.
+// Pause and cancel of a batch leave its pending jobs alone, and say how many there are. Jobs that a cancel finds in doubt become pending.
 func TestABatchThatIsStoppedSaysWhatIsPending(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -29,7 +29,7 @@ var (
 	sumRow    = regexp.MustCompile(`together</th><td class="n">(\d+)</td>`)
 )
 
-// foreseen is what a preview says.
+// foreseen is the numbers of a preview.
 type foreseen struct {
 	jobs, held int
 	reasons    map[string]int
@@ -56,7 +56,7 @@ func foreseenOnPage(page string) foreseen {
 	return f
 }
 
-// The console and the command line show the same numbers for the same filter, whatever jobs there are.
+// The console and the command line show the same numbers for the same filter, with jobs of all kinds.
 func TestEveryPreviewSaysTheSame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -96,7 +96,7 @@ func TestEveryPreviewSaysTheSame(t *testing.T) {
 	}
 }
 
-// fieldsRead returns the fields that a gateway's records were asked for while something was done.
+// fieldsRead returns the fields of a gateway's records that are read while do runs.
 func (r *rig) fieldsRead(gateway string, do func()) []string {
 	read := map[string]bool{}
 	for _, line := range testkit.Monitored(r.t, do) {
@@ -110,7 +110,7 @@ func (r *rig) fieldsRead(gateway string, do func()) []string {
 	return slices.Sorted(maps.Keys(read))
 }
 
-// The console and the command line read the same fields of the records for the same preview.
+// For the same preview, the console and the command line read the same fields of the records.
 func TestEveryPreviewReadsTheSame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -127,7 +127,7 @@ func TestEveryPreviewReadsTheSame(t *testing.T) {
 	}
 }
 
-// What the command line refuses as a filter, the console refuses in the same words.
+// The console refuses the same filters as the command line, with the same words.
 func TestEveryPreviewRefusesTheSame(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -152,7 +152,7 @@ func TestEveryPreviewRefusesTheSame(t *testing.T) {
 	}
 }
 
-// previewed are the actions upon parked jobs, by their names in the console.
+// previewed are the actions on parked jobs, by their names in the console.
 var previewed = map[string][]string{"replay": {"replay"}, "discard": {"discard", "--why", "w"}, "done": {"resolve", "--done", "--why", "w"},
 	"not-done": {"resolve", "--not-done", "--why", "w"}}
 

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/double"
 )
 
-// like charges once as Stripe wants it, and returns the answer's status; 0: the connection was cut.
+// like makes one charge as Stripe expects it. It returns the status, or 0 if the connection was cut.
 func (p *playing) like(key, job string) int {
 	p.t.Helper()
 	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url+"/v1/payment_intents", strings.NewReader("amount=1250&currency=eur&metadata[job]="+job))
@@ -56,7 +56,7 @@ func TestProviderLikeAGateway(t *testing.T) {
 	}
 }
 
-// At a million times its speed a day takes 86.4 ms: a key of Stripe's is forgotten when a call of 100 ms ends.
+// At a million times its speed a day takes 86.4 ms. So the double of Stripe has forgotten a key when a call of 100 ms ends.
 func TestProviderTimeScale(t *testing.T) {
 	t.Parallel()
 	p := play(t, "--like", "stripe/v1", "--service", "100ms", "--time-scale", "1000000")

@@ -18,7 +18,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// playing is a "dispatcher provider" under way in this process.
+// playing is a "dispatcher provider" that runs in this process.
 type playing struct {
 	t     *testing.T
 	url   string
@@ -49,7 +49,7 @@ func play(t *testing.T, args ...string) *playing {
 	return p
 }
 
-// charge calls once and returns the answer's status.
+// charge makes one call and returns the status.
 func (p *playing) charge(key string) int {
 	p.t.Helper()
 	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodPost, p.url+"/v1/charges", strings.NewReader("{}"))

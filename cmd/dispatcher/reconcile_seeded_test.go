@@ -15,7 +15,8 @@ import (
 	"spillway/internal/reconcile"
 )
 
-// Fifty differences of each kind, among jobs that agree, in an order that a seed gives: the command finds these and no others, and settles what is clear of those parked.
+// There are fifty differences of each kind among jobs that agree, in a random order with a fixed seed. The command finds these and no others. It
+// resolves the parked jobs that the report makes clear.
 func TestReconcileFindsEachOfManyDifferences(t *testing.T) {
 	t.Parallel()
 	const each = 50
@@ -93,7 +94,7 @@ func TestReconcileFindsEachOfManyDifferences(t *testing.T) {
 			t.Errorf("%s: %d found, %d counted, want %d: %v", kind, len(found[kind]), v.Differences[kind].Jobs, each, slices.Sorted(maps.Keys(found[kind]))[:min(5, len(found[kind]))])
 		}
 	}
-	// The gateway is asked about those that are pending, and says it itself.
+	// The report does not resolve pending jobs: look-ups do that.
 	if v.Resolve == nil || v.Resolve.Done.Jobs != int64(settles) || v.Resolve.NotDone.Jobs != 0 || r.record(r.one, "charged_not_done-2").State != job.Pending {
 		t.Errorf("settled %+v; the pending one is %s", v.Resolve, r.record(r.one, "charged_not_done-2").State)
 	}

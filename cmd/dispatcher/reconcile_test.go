@@ -23,7 +23,7 @@ func (r *rig) reported(text string) string {
 	return path
 }
 
-// payments has a job of each kind at gateway one.
+// payments adds a job of each kind to gateway one.
 func (r *rig) payments() {
 	r.t.Helper()
 	for _, done := range []string{"agrees", "missing", "twice", "amount", "currency", "other"} {
@@ -37,7 +37,7 @@ func (r *rig) payments() {
 	r.accept(r.manual(r.one), job.Enqueued, charge("waits", "500", ""))
 }
 
-// Where the records have no amounts, those of the report are not taken for the same.
+// If a record has no amount, the amount of the report is not compared, and the output says so.
 func TestReconcileSaysWhatAmountsItCantCompare(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -127,7 +127,7 @@ func TestReconcileAgrees(t *testing.T) {
 	if got.code != 0 || v.Agree.Jobs != 1 || v.Differ() != 0 || v.Records != 11 || v.Agree.Reported.Of("EUR").Int64() != 1050 || got.err != "" {
 		t.Errorf("%+v", got)
 	}
-	// Of the batch six are done, and the report has one of them.
+	// Six jobs of the batch are done, and the report has one of them.
 	got = r.command("reconcile", "-g", r.one, "--report", one, "--format", "ndjson", "--map", "id=ref.job", "--batch", "b1", "-o", "json", "-q")
 	r.must(json.Unmarshal([]byte(got.out), &v))
 	if got.code != 3 || v.Differences[reconcile.DoneNotCharged].Jobs != 5 {
@@ -207,14 +207,15 @@ func TestReconcileSettlesWhatIsClear(t *testing.T) {
 	if trail := r.trail(r.one); strings.Count(trail, "anna") != 2 || !strings.Contains(trail, "line 8 of the settlement report november.csv") || !strings.Contains(trail, "--id doubt-refused") {
 		t.Errorf("the trail: %s", trail)
 	}
-	// What was refused with its first key says nothing of its second one.
+	// A refusal of the first key says nothing about the second one.
 	r.call(r.one, "doubt-refused", job.UnknownOutcome, 0, "timed out")
 	if got := r.reconcile(report, "--resolve", "--again", "--yes"); !strings.HasSuffix(got.out, "no parked job in doubt is made clear by the report\n") {
 		t.Errorf("%+v", got)
 	}
 }
 
-// TestReconcileCallsNobodyAgainInDoubt: a job of two calls under one key may have been charged by either, and a report of two minds says nothing.
+// A job with two calls under one key may have been charged by either of them. A report with contradictory lines makes nothing clear. Neither job is
+// called again.
 func TestReconcileCallsNobodyAgainInDoubt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -246,7 +247,7 @@ func TestReconcileCallsNobodyAgainInDoubt(t *testing.T) {
 	}
 }
 
-// TestReconcileWritesOverNothing: --differences spares the report and what a link leads to, and nobody else may read it.
+// --differences overwrites neither the report nor the target of a link. Only the owner can read the file.
 func TestReconcileWritesOverNothing(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -7,7 +7,7 @@ import (
 	"spillway/internal/job"
 )
 
-// One job was resolved, and several were.
+// The text has the right form for one job and for several.
 func TestWhatWasSettledIsSaidInGoodEnglish(t *testing.T) {
 	t.Parallel()
 	one, two := job.Totals{Jobs: 1}, job.Totals{Jobs: 2}

@@ -30,12 +30,12 @@ import (
 
 const oldKey, newKey = "sk_canary_old", "sk_canary_new"
 
-// locked is a gateway that lets in who shows a key that it knows.
+// locked is a gateway that accepts calls with a known key.
 type locked struct {
 	mu     sync.Mutex
 	known  []string
-	shown  []string // keys of the calls, in their order
-	closed int      // calls that it did not let in
+	shown  []string // keys of the calls, in order
+	closed int      // calls that it refused
 }
 
 // ServeHTTP answers a call.
@@ -68,10 +68,10 @@ func (l *locked) calls(key string) int {
 	return n
 }
 
-// keyed is how many jobs go to the gateway with a lock.
+// keyed is how many jobs are for the locked gateway.
 const keyed = 400
 
-// running is a run of two gateways in this process: one with a lock, one that a strict provider judges.
+// running is a run of two gateways in this process: a locked one, and a strict provider.
 type running struct {
 	t            *testing.T
 	c            redis.UniversalClient
@@ -113,7 +113,7 @@ func (r *running) must(err error) {
 	}
 }
 
-// write puts a file in its place at once, as a reload may come at any time.
+// write replaces a file atomically: a reload may come at any time.
 func (r *running) write(name, text string) {
 	r.t.Helper()
 	path := filepath.Join(r.dir, name)
@@ -121,7 +121,7 @@ func (r *running) write(name, text string) {
 	r.must(os.Rename(path+".new", path))
 }
 
-// configure writes the configuration, with this limit of the strict provider's.
+// configure writes the configuration, with this limit for the strict provider.
 func (r *running) configure(limit, more string) {
 	r.t.Helper()
 	r.write("dispatcher.yaml", fmt.Sprintf(`redis: %s
@@ -180,13 +180,13 @@ func (r *running) run() {
 	r.says("msg=serving", max(1, 2-len(r.only)))
 }
 
-// says waits until the log has said something so often.
+// says waits until the log has a text so many times.
 func (r *running) says(what string, times int) {
 	r.t.Helper()
 	testkit.Eventually(r.t, 30*time.Second, "the log: "+what, func() bool { return strings.Count(r.log.String(), what) >= times })
 }
 
-// reload tells the run to read its file again.
+// reload makes all runs of this process read their files again.
 func (r *running) reload() {
 	r.t.Helper()
 	r.must(syscall.Kill(os.Getpid(), syscall.SIGHUP))
@@ -196,7 +196,7 @@ func (r *running) url() string {
 	return "http://" + regexp.MustCompile(`listen=(\S+)`).FindStringSubmatch(r.log.String())[1]
 }
 
-// post offers so many jobs one by one to the gateway with a lock, and returns how many were taken in.
+// post posts n jobs one by one to the locked gateway, and returns how many were accepted.
 func (r *running) post(n int) (taken int) {
 	r.t.Helper()
 	for i := range n {
@@ -217,7 +217,7 @@ func (r *running) post(n int) (taken int) {
 	return taken
 }
 
-// metric returns the line of /metrics that begins so.
+// metric returns the line of /metrics with this name.
 func (r *running) metric(name string) string {
 	r.t.Helper()
 	resp, err := http.Get(r.url() + "/metrics")
@@ -228,7 +228,7 @@ func (r *running) metric(name string) string {
 	return regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` .*$`).FindString(string(text))
 }
 
-// A secret is rotated, a limit lowered, and a file with a fault refused, under load and without stopping.
+// Under load, SIGHUP rotates a secret, lowers a limit, and refuses a file with an error. Run does not stop, and loses no job.
 func TestSIGHUPTakesTheFileOver(t *testing.T) {
 	t.Parallel()
 	r := newRunning(t)
@@ -279,7 +279,7 @@ func TestSIGHUPTakesTheFileOver(t *testing.T) {
 	r.check(from, keyed+posted)
 }
 
-// check holds what the gateways saw against what they allow.
+// check compares the calls that the gateways got with what they allow.
 func (r *running) check(from time.Time, keyed int) {
 	r.t.Helper()
 	if old, now := r.lock.calls(oldKey), r.lock.calls(newKey); old+now != keyed || r.lock.closed > 0 {
@@ -301,7 +301,7 @@ func (r *running) check(from time.Time, keyed int) {
 	}
 }
 
-// fullest returns the most calls that the strict provider met in a second that began at from or later.
+// fullest returns the most calls that the strict provider got in any second that began at from or later.
 func (r *running) fullest(from time.Time) int {
 	var at []int64
 	for _, c := range r.judge.Calls() {
@@ -320,7 +320,7 @@ func (r *running) fullest(from time.Time) int {
 	return most
 }
 
-// A comment above redis moves it to another line, and changes nothing.
+// A key of the file that has only moved to another line is no difference.
 func TestAMovedLineIsNoDifference(t *testing.T) {
 	t.Parallel()
 	now := config.Config{Redis: "redis://h:1/0", RedisAt: config.Position{File: "x.yaml", Line: 7, Column: 8}}

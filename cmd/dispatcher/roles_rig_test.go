@@ -27,7 +27,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// house is a dispatcher's HTTP side with a token of each role, and one more of each for gateway one alone.
+// house is the HTTP side of a dispatcher. It has two tokens of each role: one for all gateways, and one for gateway one only.
 type house struct {
 	*rig
 	url  string
@@ -38,17 +38,17 @@ type house struct {
 	issuer *testkit.Issuer
 }
 
-// tokenOf is the token of a role.
+// tokenOf returns the token of a role.
 func tokenOf(role roles.Role) string { return "canary-token-of-" + string(role) }
 
-// scopedTo is that for gateway one alone.
+// scopedTo returns the token of a role for gateway one only.
 func scopedTo(role roles.Role) string { return "canary-scoped-token-of-" + string(role) }
 
-// Two tokens of approvers: one has ended, and one has the name of the producer's.
+// More tokens of approvers. The first has ended, and the second has the name of the producer's token.
 const (
 	endedToken = "canary-token-of-an-approver-that-has-ended"
 	namesake   = "canary-token-of-an-approver-who-is-the-producer"
-	// Two more are of the operator: one has his name, and of one the file says so.
+	// These two belong to the operator: one has the operator's name, and the file names the operator as the person of the other.
 	ownToken    = "canary-token-of-an-approver-who-is-the-operator"
 	personToken = "canary-token-of-an-approver-whose-person-is-the-operator"
 )
@@ -91,7 +91,7 @@ func houseOf(t *testing.T, r *rig) *house {
 	return h
 }
 
-// provider is the OpenID provider, whose group of each role has that role, and whose group role-2 has it for gateway one alone.
+// provider returns the OpenID provider. Each role has two groups: the group ROLE has it for all gateways, and ROLE-2 for gateway one only.
 func (h *house) provider() *oidc.Provider {
 	cfg := oidc.Config{Issuer: h.issuer.URL, ClientID: "spillway", ClientSecret: "canary-secret-of-the-client", Redirect: "http://127.0.0.1/login/callback", Name: "email"}
 	for _, role := range roles.All() {
@@ -100,12 +100,12 @@ func (h *house) provider() *oidc.Provider {
 	return oidc.New(cfg)
 }
 
-// member is the id token of somebody in a group.
+// member returns the id token of a member of a group.
 func (h *house) member(group string) string {
 	return h.issuer.Token(map[string]any{"groups": []string{group}, "email": group + "@example.com"})
 }
 
-// atProvider logs in at the console by way of the provider, as somebody with these claims, and returns the answer to coming back.
+// atProvider logs in at the console through the provider, with these claims. It returns the browser, and the answer to the callback.
 func (h *house) atProvider(claims map[string]any) (*http.Client, answer) {
 	h.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -123,7 +123,7 @@ func (h *house) atProvider(claims map[string]any) (*http.Client, answer) {
 	return b, h.ask(b, "", http.MethodGet, "/login/callback?code=c&state="+to.Query().Get("state"), "", "")
 }
 
-// memberAt is the browser of somebody in a group.
+// memberAt returns the browser of a member of a group, who has logged in.
 func (h *house) memberAt(group string) *http.Client {
 	h.t.Helper()
 	b, got := h.atProvider(map[string]any{"groups": []string{group}, "email": group + "@example.com"})
@@ -133,7 +133,7 @@ func (h *house) memberAt(group string) *http.Client {
 	return b
 }
 
-// ask sends a request with a token, or where it is empty by a browser.
+// ask sends a request with a token. If the token is empty, the request has only the cookies of the browser.
 func (h *house) ask(browser *http.Client, token, method, path, kind, body string) answer {
 	h.t.Helper()
 	r, err := http.NewRequestWithContext(h.t.Context(), method, h.url+path, strings.NewReader(body))
@@ -172,7 +172,7 @@ func (h *house) browser(token string) *http.Client {
 	return b
 }
 
-// visitor is browser for a token that may not be let in: then it is nil.
+// visitor is like browser, but returns nil if the token is refused.
 func (h *house) visitor(token string) *http.Client {
 	h.t.Helper()
 	jar, err := cookiejar.New(nil)
@@ -198,7 +198,7 @@ func (h *house) afar(token string, args ...string) ran {
 	return ran{out.String(), err.String(), code}
 }
 
-// mayNot says whether an answer is that of a role which is not enough.
+// mayNot says whether an answer says that the role is not sufficient.
 func mayNot(got answer) bool {
 	return got.code == http.StatusForbidden
 }

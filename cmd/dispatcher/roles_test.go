@@ -14,7 +14,8 @@ import (
 	"spillway/internal/roles"
 )
 
-// needsOf is what each operation and path of the API needs, from the table where it is in it, and else as it is described: another test holds that against the routes.
+// needsOf returns the need of each operation and path of the API. Those in the table are taken from there, the others from the description, which
+// another test compares with the routes.
 func (h *house) needsOf(t *testing.T) map[string]roles.Need {
 	t.Helper()
 	all := map[string]roles.Need{}
@@ -39,7 +40,7 @@ func (h *house) filled(path string) string {
 	return strings.NewReplacer("{gateway}", h.one, "{name}", "b1", "{id...}", "a", "{id}", "a", "{$}", "").Replace(path)
 }
 
-// Every role meets every path of the API, and is let in or told which role it needs.
+// Each role calls each path of the API. It is let in, or told which role is needed.
 func TestEachRoleAtEachPath(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -84,14 +85,14 @@ func TestEachRoleAtEachPath(t *testing.T) {
 	}
 }
 
-// dearer are the requests of each operation that need more than it does.
+// dearer are requests that need a higher role than their operations.
 var dearer = map[string]string{
 	"findJob": "/v1/jobs/a?payload=true", "listDeadLetters": "/v1/dead-letters?payload=true", "getDeadLetter": "/v1/dead-letters/job/a?payload=true",
 	"searchJobs": `{"fields":{"payload.amount":"1"}}`, "exportJobs": "/v1/jobs?field=payload.amount", "exportBatch": "/v1/batches/b1/jobs?field=payload.amount", "audit": `{"repair":true}`,
 	"exportDeadLetters": "/v1/dead-letters/export",
 }
 
-// What shows payloads or repairs is for operators, whatever else the operation is for.
+// Requests that show payloads, or repair something, are for operators, whatever role the operation needs otherwise.
 func TestEachRoleAtWhatNeedsMore(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -122,7 +123,7 @@ func TestEachRoleAtWhatNeedsMore(t *testing.T) {
 	}
 }
 
-// Every role meets every page and form of the console. Who may not act is drawn no button that does.
+// Each role visits each page and form of the console. A role that may not act sees no buttons for acts.
 func TestEachRoleAtEachPage(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -184,7 +185,7 @@ func TestEachRoleAtEachPage(t *testing.T) {
 	}
 }
 
-// asked are the commands that --server can do, as they are asked here.
+// asked are the arguments for each command that works with --server.
 var asked = map[string]string{
 	"status": "", "calls": "", "answers": "", "processes": "", "doctor": "", "find": "a*", "gateway list": "", "gateway rename": "none ONE --why x", "gateway forget": "none --why x", "audit": "", "trail verify": "", "trail export": "",
 	"job": "a", "park": "b --why x --dry-run", "forget": "--batch b1 --why x --dry-run", "export": "", "batch list": "", "batch": "b1", "batch pause": "b1 --why x --dry-run", "batch resume": "b1 --why x --dry-run",
@@ -194,7 +195,8 @@ var asked = map[string]string{
 	"route resume": "r -g ONE", "limit reset": "-g ONE", "limit forgive": "-g ONE --why x", "brake show": "-g ONE", "brake lift": "-g ONE --for 1h --why x",
 }
 
-// Every role gives every command to --server, which does it or says which role it needs. It is not parallel: the token is in the environment.
+// Each role runs each command with --server. The command is done, or says which role it needs. The test is not parallel: the token is in the
+// environment.
 func TestEachRoleAtEachCommand(t *testing.T) {
 	h := newHouse(t)
 	h.stock()

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// A gateway outside the scope of a token is not there: not by its name, not in a list, and not in a sum.
+// For a token, a gateway outside its scope does not exist: not by its name, not in a list, and not in a sum.
 func TestAGatewayOutsideTheScopeIsNotThere(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -100,7 +100,7 @@ func TestAGatewayOutsideTheScopeIsNotThere(t *testing.T) {
 	h.scopedPages(gone)
 }
 
-// sameNo holds two refusals against each other, but for the names in them.
+// sameNo checks that two refusals are the same apart from the names of the gateways.
 func (h *house) sameNo(what string, there, nowhere answer) {
 	h.t.Helper()
 	hint := regexp.MustCompile(`; did you mean [^?"]*\?`) // names are alike or not
@@ -110,7 +110,7 @@ func (h *house) sameNo(what string, there, nowhere answer) {
 	}
 }
 
-// scopedPages looks at every page of the console for some gateways.
+// scopedPages visits each page of the console with a token for gateway one only.
 func (h *house) scopedPages(gone string) {
 	h.t.Helper()
 	b := h.browser(scopedTo(roles.Operator))
@@ -139,7 +139,7 @@ func (h *house) scopedPages(gone string) {
 	}
 }
 
-// A producer of one gateway posts there, hears of its own jobs, and not that another gateway knows an id.
+// The token of a producer for one gateway can post jobs there and see them. It does not learn that another gateway exists or knows an id.
 func TestAProducerOfOneGateway(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -160,7 +160,7 @@ func TestAProducerOfOneGateway(t *testing.T) {
 	}
 }
 
-// The trail has the name of the token, what its holder said beside it, and how it is known.
+// The trail has the name of the token, the name that its holder gave, and how the holder was identified.
 func TestTheTrailSaysHowItIsKnownWho(t *testing.T) {
 	h := newHouse(t)
 	h.stock()
@@ -200,7 +200,7 @@ func TestTheTrailSaysHowItIsKnownWho(t *testing.T) {
 	}
 }
 
-// Whoever asks for payloads, and however, is in the log by name, in a line that begins alike.
+// For each way to ask for payloads, the log has a line with the name of the person. These lines begin with the same words.
 func TestTheLogSaysWhoAskedForPayloads(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

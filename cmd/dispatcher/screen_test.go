@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// On a terminal of 80 columns no line of any screen is wider, and nothing that a person needs is missing from it.
+// On a terminal of 80 columns, no command writes a longer line, and nothing that a person needs is left out.
 func TestEveryScreenStaysOnItsTerminal(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -53,7 +53,7 @@ func TestEveryScreenStaysOnItsTerminal(t *testing.T) {
 	}
 }
 
-// commandAsItIs is all that a command writes, with nothing replaced in it: gateways' names have their own width.
+// commandAsItIs returns the whole output of a command, with the real names of the gateways, which have another width.
 func (r *rig) commandAsItIs(s cli.Streams, args ...string) string {
 	r.t.Helper()
 	var all strings.Builder
@@ -62,10 +62,10 @@ func (r *rig) commandAsItIs(s cli.Streams, args ...string) string {
 	return all.String()
 }
 
-// unspaced takes out the white space, by which lines break.
+// unspaced removes white space, so that a text is found although its line breaks.
 func unspaced(text string) string { return strings.Join(strings.Fields(text), "") }
 
-// Where nothing is parked, a person is told so.
+// If nothing is parked, a person is told so.
 func TestAnEmptyStoreSaysSo(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

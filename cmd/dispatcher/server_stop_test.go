@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A replay through a dispatcher that stops says so, and how far it got; what it took stays taken.
+// A dispatcher stops during a replay. The command says so, and how many jobs were replayed. These stay replayed.
 func TestAStoppingServerEndsItsActs(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -30,7 +30,7 @@ func TestAStoppingServerEndsItsActs(t *testing.T) {
 	f.ended(`"what":"replay","filter":"--canary 1","jobs":1`)
 }
 
-// Who goes away ends what he has begun.
+// An act ends when its caller has gone.
 func TestAnActEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -54,7 +54,7 @@ func TestAnActEndsWithItsCaller(t *testing.T) {
 	f.ended(`"who":"ann","what":"replay","filter":"--canary 1","jobs":1`)
 }
 
-// ended waits until an act is over in the trail.
+// ended waits until the trail says that an act has ended.
 func (f *far) ended(act string) {
 	f.t.Helper()
 	testkit.Eventually(f.t, 10*time.Second, "the act has ended in the trail", func() bool {

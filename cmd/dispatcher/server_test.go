@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// afar runs a command through --server. Its file and its Redis are wrong: what works without them needs neither.
+// afar runs a command with --server. The file and the Redis in its flags do not exist, so the command can use neither.
 func (f *far) afar(s cli.Streams, args ...string) ran {
 	f.t.Helper()
 	if s.In == nil {
@@ -31,13 +31,13 @@ func (f *far) afar(s cli.Streams, args ...string) ran {
 	return ran{f.tidy(out.String()), f.tidy(err.String()), code}
 }
 
-// of two looks at the same, these may differ: what a look took, and ages.
+// passing matches what may differ between two runs of a command: how long it took, and ages.
 var passing = regexp.MustCompile(`"(seconds|eta_seconds|late_seconds|rate_1m)":[0-9.]+|"cursor":"\d+/|\d+(\.\d+)? ?(ms|s|m) ago|\bnow\b|\b(\d+m)?\d+(\.\d)?s\b|\b\d+\.\d/s`)
 
-// blanks are between columns, which are as wide as what passes.
+// blanks matches the space between columns, whose width depends on such texts.
 var blanks = regexp.MustCompile(` {2,}`)
 
-// same fails the test unless a command says the same both ways.
+// same fails the test unless a command has the same output at Redis and with --server.
 func (f *far) same(args ...string) {
 	f.t.Helper()
 	terminal := cli.Streams{OutTerminal: true, OutWidth: 160}
@@ -62,7 +62,7 @@ func (f *far) alike(args []string, here, afar ran) {
 	}
 }
 
-// fill makes a desk with something of every kind.
+// fill adds jobs in all kinds of states.
 func (f *far) fill() {
 	f.t.Helper()
 	f.stock()
@@ -73,7 +73,7 @@ func (f *far) fill() {
 	f.accept(f.gateway(f.one), job.Enqueued, charge("s", "5", "b3"), charge("t", "6", "b3"))
 }
 
-// What operators see is the same through a dispatcher as at Redis: output, JSON and exit code.
+// Each view is the same through a dispatcher as at Redis: output, JSON and exit code.
 func TestEveryViewIsTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -101,7 +101,7 @@ func TestEveryViewIsTheSameThroughAServer(t *testing.T) {
 	}
 }
 
-// What operators do is the same: two desks that are alike stay so, one at Redis and one through a dispatcher.
+// Each act does the same: two equal sets of jobs stay equal, one changed at Redis and the other through a dispatcher.
 func TestEveryActIsTheSameThroughAServer(t *testing.T) {
 	t.Parallel()
 	here, afar := newFar(t), newFar(t)
@@ -130,7 +130,7 @@ func TestEveryActIsTheSameThroughAServer(t *testing.T) {
 	}
 }
 
-// A gateway that the file does not have is renamed and forgotten through a dispatcher, too.
+// "gateway forget" works through a dispatcher as at Redis, for a gateway that is not in the file.
 func TestGatewaysMoveThroughAServer(t *testing.T) {
 	t.Parallel()
 	here, afar := newFar(t), newFar(t)
@@ -144,7 +144,7 @@ func TestGatewaysMoveThroughAServer(t *testing.T) {
 	here.alike([]string{"list"}, here.command("dlq", "history"), afar.afar(cli.Streams{}, "dlq", "history"))
 }
 
-// Whoever asks through a dispatcher is told what is wrong with the way to it.
+// If the dispatcher of --server can't be reached or is none, the command says what is wrong.
 func TestAServerThatCantBeAsked(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -173,7 +173,7 @@ func TestAServerThatCantBeAsked(t *testing.T) {
 	}
 }
 
-// A command that can do nothing with --server says so before it complains of anything else, such as a file that is not here.
+// A command that does not work with --server says so before any other error, such as that of a missing file.
 func TestCommandsThatStayHereRefuseAServerFirst(t *testing.T) {
 	t.Parallel()
 	f := newFar(t)
@@ -194,7 +194,7 @@ func TestCommandsThatStayHereRefuseAServerFirst(t *testing.T) {
 	}
 }
 
-// A token that others on the way can read is warned of once, also with -q. On the same machine nobody is on the way.
+// A token that goes over the network unencrypted is warned of once, also with -q. There is no warning for the same machine.
 func TestATokenOverHTTPIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -43,7 +43,7 @@ func TestStatusShowsTheMoneyThatIsParked(t *testing.T) {
 	}
 }
 
-// What stops a gateway is said whole, however long: a table on a terminal names it, and a line below says it.
+// The reason why a gateway is stopped is never cut. On a terminal, the table has one word, and a line below has the whole reason.
 func TestStatusSaysWholeWhatStopsAGateway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -69,7 +69,7 @@ func TestStatusSaysWholeWhatStopsAGateway(t *testing.T) {
 	}
 }
 
-// Status names admission where it lets in less than the leak lets out; "limit" does the same.
+// Status names admission as the bottleneck if its limit is below that of the leak. "limit" does the same.
 func TestStatusNamesTheBottleneck(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -98,7 +98,7 @@ func TestStatusNamesTheBottleneck(t *testing.T) {
 	}
 }
 
-// Each word that keeps a gateway back, and each reason for which a job is parked, has its line in the runbook.
+// The runbook has a line for each word that says why a gateway is not called, and for each reason for parking.
 func TestTheRunbookNamesEveryHoldAndReason(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/runbook.md")
@@ -123,7 +123,7 @@ func TestTheRunbookNamesEveryHoldAndReason(t *testing.T) {
 	}
 }
 
-// A dispatcher that is too slow for its limits is named once, with its gateways, since when, and what to do.
+// Status names a dispatcher that is too slow for its limits once, with its gateways, since when, and what to do.
 func TestStatusNamesADispatcherThatIsTooSlow(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -146,7 +146,7 @@ func TestStatusNamesADispatcherThatIsTooSlow(t *testing.T) {
 	}
 }
 
-// A key of one gateway that is damaged takes no other gateway's row away, and status does not say that nothing needs a person.
+// With a damaged key of one gateway, status still shows the other gateway, and does not say that nothing needs a person.
 func TestStatusWithADamagedKeyOfOneGateway(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"braked", "batches", "money", "batch:b1"} {

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Whoever takes a hold for a pause is told that resume has not ended it.
+// Resume does not end a hold, and says so.
 func TestResumeSaysWhatElseKeepsCallsBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -21,7 +21,7 @@ func TestResumeSaysWhatElseKeepsCallsBack(t *testing.T) {
 	r.expect(r.command("resume", "-g", r.two, "-q"), 0, "two resumed\n", "")
 }
 
-// Whoever looks for the reason of a quiet night finds who changed the gateway, beside who touched its dead letters.
+// The history has who changed a gateway, as well as who changed its dead letters.
 func TestHistoryTellsWhoSteeredAGateway(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/desk"
 )
 
-// Top has a column of lanes where a gateway has some, and its page has those with most jobs and what keeps each back.
+// If a gateway has lanes, top has a column for them. The page of the gateway has the lanes with the most jobs, and why each of them waits.
 func TestTopShowsLanes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -51,7 +51,7 @@ func TestTopHasNoColumnOfLanesWithoutLanes(t *testing.T) {
 	}
 }
 
-// Names of lanes come from payloads, and reasons from gateways: neither is wider than the screen, steers it, or hides a figure.
+// Names of lanes come from payloads, and reasons from gateways. They are not wider than the screen, do not control it, and hide no number.
 func TestTopCutsLanes(t *testing.T) {
 	t.Parallel()
 	until := time.Now().Add(time.Hour)

@@ -31,7 +31,7 @@ import (
 type screen struct {
 	t *testing.T
 	m topModel
-	// next is what the last message has set going, if anything.
+	// next is the command that the last message returned, if any.
 	next tea.Cmd
 }
 
@@ -60,7 +60,7 @@ func (s *screen) press(keys ...string) {
 	}
 }
 
-// look has the model look once.
+// look makes the model read once.
 func (s *screen) look() {
 	s.t.Helper()
 	msg := s.m.look()().(topLooked)
@@ -78,7 +78,7 @@ func (s *screen) quits() bool {
 	return ok
 }
 
-// lines is what is drawn, without colours.
+// lines returns what is drawn, without colours.
 func (s *screen) lines() []string {
 	return strings.Split(escape.ReplaceAllString(s.m.View().Content, ""), "\n")
 }
@@ -93,7 +93,7 @@ func (s *screen) wants(texts ...string) {
 	}
 }
 
-// line is the only one with this text.
+// line returns the line with this text. There must be exactly one.
 func (s *screen) line(with string) string {
 	s.t.Helper()
 	var found []string
@@ -115,7 +115,7 @@ func newScreen(t *testing.T, src topGateways) *screen {
 	return s
 }
 
-// source looks at the rig's Redis.
+// source reads the rig's Redis.
 func (r *rig) source() *topSource {
 	src := &topSource{p: &program{Common: cli.Common{Config: r.file}, Streams: cli.Streams{Err: io.Discard}}}
 	r.t.Cleanup(src.close)
@@ -228,7 +228,7 @@ func TestTopEndsWhereWaitingIsInVain(t *testing.T) {
 	}
 }
 
-// recorder notes what is done to gateways.
+// recorder records the acts on gateways.
 type recorder struct {
 	rows []topRow
 	did  []string
@@ -275,7 +275,7 @@ func TestTopAsksBeforeItActs(t *testing.T) {
 	}
 }
 
-// An act may take long. Until it is done the screen can be moved around in, but no other act begins.
+// An act may take long. Meanwhile the keys for moving work, but no other act starts.
 func TestTopMovesWhileItActs(t *testing.T) {
 	t.Parallel()
 	src := &recorder{rows: []topRow{row("one"), row("two")}}
@@ -321,7 +321,7 @@ func TestTopDoesWhatWasAnsweredBeforeItEnds(t *testing.T) {
 	}
 }
 
-// At every width all gateways keep their line, and the less a column matters, the sooner it goes.
+// At every width, each gateway has its line. The least important columns are left out first.
 func TestTopCutsColumnsNotLines(t *testing.T) {
 	t.Parallel()
 	held := row("adyen", func(v *dispatch.Glance) { v.Hold.Paused, v.Hold.PauseWhy = true, strings.Repeat("because ", 20) })
@@ -382,7 +382,7 @@ func TestTopKeepsTheSelectedGatewayInSight(t *testing.T) {
 	s.line("> g49")
 }
 
-// What a gateway has answered is shown as text, whatever is in it.
+// Answers of gateways are shown as text, and never control the terminal.
 func TestTopIsNotSteeredByAnswers(t *testing.T) {
 	t.Parallel()
 	evil := row("one", func(v *dispatch.Glance) {
@@ -396,7 +396,7 @@ func TestTopIsNotSteeredByAnswers(t *testing.T) {
 	}
 }
 
-// However narrow the terminal, an amount is whole: a currency that has no room beside the others has a line of its own.
+// Amounts are never cut, however narrow the terminal is. A currency without room beside the others has its own line.
 func TestTopCutsNoAmount(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -419,7 +419,7 @@ func TestTopCutsNoAmount(t *testing.T) {
 	}
 }
 
-// What a row has no room for is named or said whole: the columns that are missing, and why the selected gateway is not called.
+// On a narrow terminal, top names the columns that it leaves out, and has the whole reason why the selected gateway is not called.
 func TestTopSaysWhatItHasNoRoomFor(t *testing.T) {
 	t.Parallel()
 	r := row("the-acquirer-for-cards-of-the-north-europe-1", func(v *dispatch.Glance) {

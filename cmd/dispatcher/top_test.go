@@ -20,7 +20,7 @@ import (
 	"spillway/internal/job"
 )
 
-// TestTopChild is dispatcher top in a process of its own; the tests below start it on a terminal.
+// TestTopChild is dispatcher top in a process of its own. The tests below start it on a pseudo-terminal.
 func TestTopChild(*testing.T) {
 	if args := os.Getenv("TOP_CHILD"); args != "" {
 		os.Exit(cli.Main(name, newCommand, strings.Fields(args), cli.Standard()))
@@ -63,20 +63,20 @@ func (x *terminal) read() {
 	}
 }
 
-// text is all that was drawn so far.
+// text returns all that was drawn so far.
 func (x *terminal) text() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.seen.String()
 }
 
-// escape is a sequence that steers the terminal, colour is one that sets a colour.
+// escape matches a control sequence, and colour one that sets a colour.
 var (
 	escape = regexp.MustCompile("\x1b(?:\\[[0-9;?>=$]*[a-zA-Z]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\))")
 	colour = regexp.MustCompile("\x1b\\[(?:\\d+;)*(?:3[0-8]|9[0-7])[;m]")
 )
 
-// picture is what was drawn since the terminal was last cleared.
+// picture returns what was drawn since the terminal was last cleared.
 func (x *terminal) picture() string {
 	text := x.text()
 	return escape.ReplaceAllString(text[max(0, strings.LastIndex(text, "\x1b[2J")):], "")

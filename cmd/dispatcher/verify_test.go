@@ -12,7 +12,7 @@ import (
 	"spillway/internal/verify"
 )
 
-// judging runs "dispatcher verify" on files of its own.
+// judging runs "dispatcher verify" with files of its own.
 type judging struct {
 	t   *testing.T
 	dir string
@@ -41,7 +41,7 @@ const judgedCalls = `{"at":1795723200000000,"key":"a","status":200,"charged":tru
 {"at":1795723200500000,"key":"b","status":402,"charged":false}
 `
 
-// TestVerifySaysWhatItFinds, and ends with the exit code that goes with it.
+// Verify reports what it finds, and its exit code says whether that is a violation.
 func TestVerifySaysWhatItFinds(t *testing.T) {
 	t.Parallel()
 	j := judging{t, t.TempDir()}

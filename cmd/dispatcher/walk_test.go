@@ -13,7 +13,7 @@ import (
 	"spillway/internal/remote"
 )
 
-// otherDoors are the operations of the API that no command of dispatcher is for, and what they are for.
+// otherDoors are the paths of the API without a command of dispatcher, and what uses them.
 var otherDoors = map[string]string{
 	"/v1/gateways/{gateway}/jobs":      "enqueue",
 	"/v1/gateways/{gateway}/jobs/{id}": "job, of one gateway",
@@ -25,7 +25,7 @@ var otherDoors = map[string]string{
 	"/v1/whoami":                       "dispatcher login, and programs",
 }
 
-// Everything the command line can, the API can: each command names its operation, and each operation its command.
+// The API can do all that the command line can: each command has an operation, and each operation a command.
 func TestEveryCommandHasItsOperation(t *testing.T) {
 	t.Parallel()
 	commands := leaves("", newCommand(cli.Streams{In: strings.NewReader(""), Out: &bytes.Buffer{}, Err: &bytes.Buffer{}}))
@@ -65,7 +65,7 @@ func TestEveryCommandHasItsOperation(t *testing.T) {
 	}
 }
 
-// leaves are the commands that do something, without the program's name.
+// leaves returns the commands that can be run, without the program's name.
 func leaves(before string, cmd *cobra.Command) (all []string) {
 	for _, c := range cmd.Commands() {
 		name := strings.TrimSpace(before + " " + c.Name())

@@ -8,10 +8,10 @@ import (
 	"spillway/internal/cli"
 )
 
-// person is somebody at a wide terminal.
+// person returns the streams of a person at a wide terminal.
 func person() cli.Streams { return cli.Streams{In: strings.NewReader(""), OutTerminal: true} }
 
-// ids is the first word of each line of a table.
+// ids returns the ids of one letter that begin the lines of a table.
 func ids(table string) string {
 	found := ""
 	for line := range strings.Lines(table) {
@@ -22,7 +22,7 @@ func ids(table string) string {
 	return found
 }
 
-// Jobs without room are no dead letters: text says that they wait, and counts them there. Their reason's name is for programs.
+// Jobs that wait for room are not dead letters. Text says that they wait, and counts them apart. Only programs see the name of their reason.
 func TestWhatWaitsForRoomIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -47,7 +47,8 @@ func TestWhatWaitsForRoomIsNoDeadLetter(t *testing.T) {
 	}
 }
 
-// A person sees first what needs one, page by page; what waits for room is counted, and listed if it is asked for. Programs get all of it, oldest first.
+// For people, the list begins with the jobs that need a person. Jobs that wait for room are only counted, unless they are asked for. Programs get
+// all parked jobs, oldest first.
 func TestDLQListBeginsWithWhatNeedsAPerson(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -97,7 +98,7 @@ func TestDLQListBeginsWithWhatNeedsAPerson(t *testing.T) {
 	}
 }
 
-// What was mistyped is answered with what was most likely meant.
+// If something was mistyped, the error names what was most likely meant.
 func TestWhatWasMeant(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
