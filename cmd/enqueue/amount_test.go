@@ -9,14 +9,14 @@ import (
 	"spillway/internal/testkit"
 )
 
-// badAmounts are payloads that no gateway should be paid by.
+// badAmounts are payloads with invalid amounts.
 var badAmounts = []string{
 	`{"amount":-500,"currency":"EUR"}`, `{"amount":0,"currency":"EUR"}`, `{"amount":1.5,"currency":"EUR"}`, `{"amount":1e2,"currency":"EUR"}`,
 	`{"amount":1e999999999,"currency":"EUR"}`, `{"amount":"+100","currency":"EUR"}`, `{"amount":999999999999999999,"currency":"EUR"}`,
 	`{"amount":"1.698,81","currency":"EUR"}`, `{"amount":"","currency":"EUR"}`, `{"amount":true,"currency":"EUR"}`, `{"amount":100,"currency":"EURO"}`,
 }
 
-// A line whose amount is none is not taken in, is written to --rejects as it was, and stops no other line.
+// A line with an invalid amount is not enqueued. It is written to --rejects unchanged, and the other lines are enqueued.
 func TestAmountsThatAreNoneAreInvalidLines(t *testing.T) {
 	b := setup(t, place{})
 	var bad, all strings.Builder
@@ -47,7 +47,7 @@ func TestAmountsThatAreNoneAreInvalidLines(t *testing.T) {
 	}
 }
 
-// A sum that leaves a line out is not a control of the file: it is refused, though the rest adds up.
+// A control sum must include all lines. A file with an invalid amount is refused, even if the other amounts add up to the sum.
 func TestControlTotalsRefuseAmountsThatAreNone(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", lines("a", 1)+`{"id":"b","payload":{"money":{"amount":"-1","currency":"eur"}}}`+"\n")

@@ -14,13 +14,13 @@ import (
 	"spillway/internal/testkit"
 )
 
-// canaryCounts is the report in JSON with how the first jobs stand.
+// canaryCounts returns the report in JSON, with the state of the first jobs.
 func canaryCounts(counts, canary string) string {
 	head, times, _ := strings.Cut(counts, `,"seconds"`)
 	return head + `,"seconds"` + strings.TrimSuffix(times, "}\n") + `,"canary":[` + canary + "]}\n"
 }
 
-// answered lets the gateway answer a job, as a dispatcher would.
+// answered ends a call of a job, as a dispatcher does: it is done, or refused.
 func (b *bench) answered(id string, yes bool) {
 	b.t.Helper()
 	cfg, err := config.Load(b.dir+"/dispatcher.yaml", config.Options{})
@@ -46,7 +46,7 @@ func (b *bench) answered(id string, yes bool) {
 	}
 }
 
-// The command ends at once and says what waits for what; the same command says later how it stands.
+// The command ends at once and says how many jobs wait for the first ones. Run again, it says how these stand.
 func TestACanaryLetsTheRestWait(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", lines("a", 1200))
@@ -97,7 +97,7 @@ func TestACanaryThatIsOver(t *testing.T) {
 	b.want(b.run(args...), result{0, canaryCounts(counts(3, 0, 0, 3, 0, 0), fmt.Sprintf(`{"gateway":%q,"first":1,"done":1,"state":"over","waiting":0}`, b.g)), ""})
 }
 
-// Each gateway of the file has first jobs of its own.
+// Each gateway in the file has its own first jobs.
 func TestACanaryAtEachGateway(t *testing.T) {
 	b := setup(t, place{})
 	var s strings.Builder

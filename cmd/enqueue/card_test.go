@@ -7,7 +7,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// The name of a file, of a batch, of the rejects, and a reason are kept, logged and shown: none may hold a card number of any scheme. The error does not repeat it.
+// The names of the file, the rejects and the batch, and the reason, are stored, logged and shown. None of them may contain a card number. The error
+// does not repeat the number.
 func TestNoNameHoldsACardNumber(t *testing.T) {
 	t.Parallel()
 	for _, n := range testkit.CardNumbers(200) {

@@ -61,7 +61,7 @@ func lookedAt(t *testing.T, path string) (*input, time.Time) {
 	return in, seen
 }
 
-// TestNothingUncheckedGoesIn: what grows behind the control totals' back is either noticed or not read.
+// A file grows after its control totals were checked. Either the new lines are not read, or the change is an error.
 func TestNothingUncheckedGoesIn(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "a")

@@ -11,8 +11,8 @@ import (
 	"spillway/internal/cli"
 )
 
-// What the head of docker-compose.yml says to type works as it stands, from the root of the repository and with compose's configuration: but for the lines
-// that are bad on purpose, every line of the file is a job.
+// The enqueue command at the top of docker-compose.yml works from the root of the repository, with the configuration of compose. Each line of the
+// file is a job, except the few that are invalid on purpose.
 func TestComposeTakesInWhatItSaysToType(t *testing.T) {
 	const root = "../.."
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))

@@ -188,7 +188,7 @@ func TestIDFieldOnStandardInput(t *testing.T) {
 	}
 }
 
-// Exit code 3 would say that the bad lines are in the file.
+// If the rejects can't be written, the exit code is 1: exit code 3 would mean that the file has all invalid lines.
 func TestRejectsThatCantBeWrittenAreAFailure(t *testing.T) {
 	b := setup(t, place{})
 	const full = "enqueue: can't write --rejects: write /dev/full: no space left on device\n"
@@ -202,7 +202,7 @@ func TestRejectsThatCantBeWrittenAreAFailure(t *testing.T) {
 	}
 }
 
-// A pipe has no name that ends in .csv.
+// Standard input has no name that ends in .csv, so the error only suggests that it is CSV.
 func TestCSVOnStandardInputIsGuessedAt(t *testing.T) {
 	b := setup(t, place{})
 	bad := "line 1: not a JSON object\nline 2: not a JSON object\nenqueue: 2 of 2 lines could not be used\n"

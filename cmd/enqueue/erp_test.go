@@ -25,7 +25,8 @@ gateways:
       confirm: {value: true}
 `
 
-// erpFile is what an ERP system writes: a byte order mark and latin-1 all the same, semicolons, decimal commas, CRLF. Half of it can't be used.
+// erpFile is a file as ERP systems write it: a byte order mark although the text is latin-1, semicolons, decimal commas, and CRLF. Most of its lines
+// are invalid.
 const erpFile = "\xef\xbb\xbfRechnung;Kunde;Betrag;W\xe4hrung;Buchungstext;Filiale\r\n" +
 	"RE-1001;M\xfcller & S\xf6hne;\"1.698,81\";EUR;\"Wartung; Nov. \"\"26\"\"\";7\r\n" +
 	"RE-1002;Caf\xe9 Harbour;12,5;GBP;;7\r\n" +
@@ -59,7 +60,7 @@ line 17: field 3 ("Betrag") has a quote within, but does not start with one: put
 line 18: byte 9 is not a character of latin-1: say --encoding windows-1252
 `
 
-// erpPayloads are the jobs of the file that can be used.
+// erpPayloads are the payloads of the valid lines.
 var erpPayloads = map[string]string{
 	"RE-1001": `{"amount":169881,"confirm":true,"currency":"eur","customer":"Müller & Söhne","description":"Wartung; Nov. \"26\"","metadata":{"invoice":"RE-1001"}}`,
 	"RE-1002": `{"amount":1250,"confirm":true,"currency":"gbp","customer":"Café Harbour","metadata":{"invoice":"RE-1002"}}`,
@@ -91,7 +92,7 @@ func TestAFileOfAnERPSystemGoesIn(t *testing.T) {
 	if got, want := b.read("bad.csv"), "Rechnung;Kunde;Betrag;W\xe4hrung;Buchungstext;Filiale\r\n"+erpBad; got != want {
 		t.Errorf("the rejects are not the lines as they were read: %q", got)
 	}
-	// The same jobs as NDJSON have the same payloads, so they are known.
+	// The same jobs as NDJSON have the same payloads, so they are duplicates.
 	b.write("erp.ndjson", `{"Kunde":"Müller & Söhne","Rechnung":"RE-1001","Betrag":1698.810,"Währung":"EUR","Filiale":7,"Buchungstext":"Wartung; Nov. \u002226\u0022"}
 {"Kunde":"Café Harbour","Rechnung":"RE-1002","Betrag":"12,50","Währung":"GBP","Buchungstext":null}
 {"Rechnung":"RE-1003","Betrag":1050,"Währung":"JPY","Buchungstext":"Lizenz","Kunde":"Fjord AS"}
@@ -123,7 +124,7 @@ func TestADryRunShowsMoneyAndJobs(t *testing.T) {
 	}
 }
 
-// What is shown of a job is what would be sent; its money is read where it stands.
+// A dry run shows the payload that would be sent. The money is read from the payload before fields are stripped.
 func TestADryRunShowsNoFieldThatIsNotSent(t *testing.T) {
 	b := setup(t, place{})
 	b.write("dispatcher.yaml", "redis: "+testkit.Redis(t)+`
@@ -140,7 +141,7 @@ gateways:
 	}
 }
 
-// The example does what examples/README.md says of it.
+// The example does what examples/README.md says.
 func TestTheExampleOfAnERPSystem(t *testing.T) {
 	b := setup(t, place{})
 	examples, err := filepath.Abs("../../examples")
@@ -214,7 +215,7 @@ func TestFormsAskedForWrongly(t *testing.T) {
 	}
 }
 
-// A million lines with one fault would hide all others.
+// Only the first of many equal errors are shown, so that they do not hide others.
 func TestFaultsThatAreAlikeAreBounded(t *testing.T) {
 	b := setup(t, place{})
 	var file, said strings.Builder
@@ -239,7 +240,7 @@ func TestFaultsThatAreAlikeAreBounded(t *testing.T) {
 
 const unknownKey = "known are id, payload, gateway, route, lane, priority, cost, at, expires and batch; where the line itself is the payload, name its id with --id-field"
 
-// Amounts that may be lost on purpose are not asked for.
+// With --without-amount, a replacement needs no amount.
 func TestReplaceWithoutAmountAsksForNone(t *testing.T) {
 	b := erp(t, "")
 	b.write("x.ndjson", `{"id":"RE-1","payload":{"x":1}}`+"\n")

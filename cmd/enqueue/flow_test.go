@@ -14,7 +14,7 @@ import (
 	"spillway/internal/producer"
 )
 
-// picky is a door that has no room for the first chunk, or an error, and takes all that follow.
+// picky is a door that has no room for the first chunk, or fails, and accepts all later ones.
 type picky struct {
 	err   error
 	began []string // the first job of each chunk
@@ -34,7 +34,7 @@ func (p *picky) Begin(_ context.Context, _ string, jobs []job.Job, _ admission.M
 	return admission.Answered(answers, nil)
 }
 
-// flowed runs a file through a door and returns the error that ended it.
+// flowed sends a file through a door, and returns the error.
 func flowed(t *testing.T, d door, in io.Reader, mode admission.Mode) error {
 	t.Helper()
 	o := options{mode: mode, read: producer.Options{Gateway: "g", Gateways: func(string) (int64, bool) { return 5, true }}}
@@ -52,7 +52,7 @@ func flowed(t *testing.T, d door, in io.Reader, mode admission.Mode) error {
 	}
 }
 
-// What comes behind a chunk that failed, or had no room, must not go in before it.
+// A chunk must not be accepted before one ahead of it that failed or found no room.
 func TestNoChunkBeginsBehindOneThatStoppedTheFile(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("no right to write")
@@ -65,7 +65,7 @@ func TestNoChunkBeginsBehindOneThatStoppedTheFile(t *testing.T) {
 	}
 }
 
-// A producer may take its time with the next line: that Redis has failed is said at once.
+// The failure of a chunk ends the run at once, although the input has no next line yet.
 func TestAChunkThatFailedEndsThePipe(t *testing.T) {
 	t.Parallel()
 	r, w := io.Pipe()

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// due is what a billing system may have: each type of PostgreSQL that a payment has some of.
+// due is a table of a billing system, with columns of different types.
 const due = `CREATE SEQUENCE next; CREATE TABLE due (invoice text, total numeric(12,2), currency text, note text, due_at timestamptz, tags jsonb, raw json, paid boolean, big numeric, n bigint);
 INSERT INTO due VALUES
   ('inv-1', 1698.81, 'EUR', 'a "b" \ c', '2026-11-30 18:00:00+01', '{"b": [1.50, null], "a": {"x": 1e2}}', E'{"k":\n 1}', true, 12345678901234567890.12345678901234567890, 9007199254740993),
@@ -87,7 +87,7 @@ func TestQueriesThatAreNotOfJobs(t *testing.T) {
 	b.want(b.run("-g", b.g, "--from", "postgres://u:${NOT_SET_ANYWHERE}@h/db", "--outbox", "due"), result{2, "", "enqueue: --from: ${NOT_SET_ANYWHERE} is not set: set it in the environment of this command\n"})
 }
 
-// Rows come as a stream: more of them than would find room in memory at once would not matter.
+// Rows are read as a stream, so that all of them need not fit into memory.
 func TestManyRowsComeAsAStream(t *testing.T) {
 	b := setup(t, place{burst: 50_000})
 	db := testkit.Postgres(t)

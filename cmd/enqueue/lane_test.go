@@ -6,7 +6,7 @@ import (
 
 const lanesOfG = `lanes: {key: payload.m, strip: true, header: {Merchant: "{lane}"}}`
 
-// Jobs take their lane from the payload. One that has none, where each call needs it, is an invalid line.
+// The lane of a job is a field of its payload. If each call needs a lane, a job without one is an invalid line.
 func TestLanesOfAFile(t *testing.T) {
 	b := setup(t, place{more: lanesOfG})
 	b.write("a.ndjson", `{"id":"a","payload":{"m":"acct_1"}}
@@ -24,7 +24,7 @@ func TestLanesOfAFile(t *testing.T) {
 	}
 }
 
-// Where jobs name their lanes, the flag names that of all lines that don't, and another lane is another payment.
+// If jobs name their lanes, --lane sets the lane of the lines that have none. The same id with another lane is a conflict.
 func TestLanesThatJobsName(t *testing.T) {
 	b := setup(t, place{more: "lanes: {key: lane}"})
 	b.write("a.ndjson", `{"id":"a"}`+"\n"+`{"id":"b","lane":"two"}`)

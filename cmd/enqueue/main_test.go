@@ -23,7 +23,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// TestMain lets the test binary be enqueue itself, with a shorter patience.
+// TestMain makes the test binary run enqueue, with another patience, if the variable is set.
 func TestMain(m *testing.M) {
 	if text := os.Getenv("ENQUEUE_TEST_PATIENCE"); text != "" {
 		patience, err := time.ParseDuration(text)
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bench is a place to run enqueue in: a directory, a configuration and two gateways of its own.
+// bench is a directory to run enqueue in, with a configuration and two gateways of its own.
 type bench struct {
 	t        *testing.T
 	dir      string
@@ -111,7 +111,7 @@ type result struct {
 	out, err string // with the times taken out, and the warnings of Redis
 }
 
-// warnings are what enqueue says of the Redis it finds; that of most tests keeps nothing on disk.
+// warnings matches what enqueue says about Redis: that of most tests keeps nothing on disk.
 var warnings = regexp.MustCompile(`(?m)^warning: .*\n`)
 
 // run runs enqueue in the bench's directory.
@@ -156,7 +156,7 @@ func (b *bench) want(got, want result) {
 	}
 }
 
-// counts is the report in JSON, in the order of the contract.
+// counts returns the report in JSON, in its documented order.
 func counts(read, enqueued, parked, duplicate, invalid, failed int) string {
 	return fmt.Sprintf(`{"read":%d,"enqueued":%d,"parked":%d,"duplicate":%d,"invalid":%d,"failed":%d,"seconds":S,"jobs_per_second":J}`+"\n",
 		read, enqueued, parked, duplicate, invalid, failed)
@@ -184,7 +184,7 @@ func (b *bench) queued(gateway string) []string {
 	return ids
 }
 
-// pipe becomes standard input, and stays open until the test ends.
+// pipe makes standard input a pipe, and returns its other end. It stays open until the test ends.
 func (b *bench) pipe() *os.File {
 	b.t.Helper()
 	r, w, err := os.Pipe()
@@ -196,7 +196,7 @@ func (b *bench) pipe() *os.File {
 	return w
 }
 
-// lines makes wrapped lines with ids from a prefix.
+// lines returns n lines in JSON, with ids that begin with a prefix.
 func lines(prefix string, n int) string {
 	var s strings.Builder
 	for i := range n {

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A gateway may have so many parked jobs. What comes then is told as having no room, nothing of it overtakes, and the same file takes it in later.
+// A gateway may have a limited number of parked jobs. Jobs beyond it find no room, and keep their order. The same file enqueues them later.
 func TestWhatCanNotBeParkedIsToldAsFull(t *testing.T) {
 	b := setup(t, place{burst: 1, limit: "1/h", more: "parked: {most: 100}"})
 	b.write("a.ndjson", lines("a", 1000))
@@ -39,7 +39,7 @@ func TestWhatCanNotBeParkedIsToldAsFull(t *testing.T) {
 	}
 }
 
-// So it is with the bytes of their payloads.
+// The bytes of the parked payloads are limited in the same way.
 func TestWhatIsTooLongToBeParkedIsToldAsFull(t *testing.T) {
 	b := setup(t, place{burst: 1, limit: "1/h", more: "parked: {bytes: 1KiB}"})
 	b.write("a.ndjson", lines("a", 1000))
@@ -53,7 +53,7 @@ func TestWhatIsTooLongToBeParkedIsToldAsFull(t *testing.T) {
 	}
 }
 
-// Something else has written where a job of the file has its record: that line can't be used, and all others go in.
+// Another program has overwritten the record of one job. That line is invalid, and the other lines are enqueued.
 func TestADamagedRecordStopsItsOwnLineOnly(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", lines("a", 1200))

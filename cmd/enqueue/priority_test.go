@@ -7,7 +7,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A job's class comes from its line or from the flag, and one that the gateway does not have is an invalid line.
+// The class of a job comes from its line or from --priority. A line with an unknown class is invalid.
 func TestClassesOfAFile(t *testing.T) {
 	b := setup(t, place{more: "priority: {classes: [urgent, normal, batch], default: normal}"})
 	b.write("a.ndjson", `{"id":"a"}

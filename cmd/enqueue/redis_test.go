@@ -39,7 +39,7 @@ func TestWhatRedisMayLoseIsSaidLoudly(t *testing.T) {
 	}
 }
 
-// The answers of a Redis that can't do it now, with its own words, whatever became of the chunk.
+// If Redis refuses writes for now, the error has its own words, and says that the chunk may or may not be enqueued.
 func TestARedisThatCantTakeJobsNow(t *testing.T) {
 	for name, c := range map[string]struct{ set, to, says string }{
 		"full":              {"maxmemory", "1", "OOM command not allowed"},

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Rejects are payments. They go into a file that nobody else may read, and into no other.
+// Rejects are payments. They are written to a new file that only its owner can read. No other name or target of that path is changed.
 func TestRejectsGoIntoAFileOfTheirOwn(t *testing.T) {
 	b := setup(t, place{})
 	at := func(name string) string { return filepath.Join(b.dir, name) }
@@ -65,7 +65,7 @@ func TestRejectsGoIntoAFileOfTheirOwn(t *testing.T) {
 	}
 }
 
-// An id that another gateway knows is a duplicate as any other, and with another payload an invalid line; what is said names the gateway.
+// With dedupe_scope all, an id that another gateway knows is a duplicate, and with another payload an invalid line. The messages name that gateway.
 func TestIDsOfOtherGatewaysWithOneScope(t *testing.T) {
 	b := setup(t, place{})
 	b.write("dispatcher.yaml", "dedupe_scope: all\n"+b.read("dispatcher.yaml"))

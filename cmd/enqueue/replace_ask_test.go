@@ -29,7 +29,7 @@ func (b *bench) trail() (acts []deadletter.Act) {
 	return acts
 }
 
-// A slip in an edit drops the amount of every job: nothing of it is done without a question, nor with one by accident.
+// Off a terminal and without --yes, --replace is a dry run: it shows the money before and after, and changes nothing.
 func TestReplaceOffATerminalIsADryRun(t *testing.T) {
 	b := setup(t, place{})
 	b.park(false, "a", "b")
@@ -73,7 +73,7 @@ func TestReplaceHoldsBackWhatWouldLoseItsAmount(t *testing.T) {
 	}
 }
 
-// At a terminal the whole file is looked through first.
+// On a terminal, --replace reads the whole file first, shows the money before and after, and asks.
 func TestReplaceShowsTheMoneyAndAsks(t *testing.T) {
 	b := setup(t, place{})
 	b.park(false, "a")
@@ -102,7 +102,7 @@ func TestReplaceShowsTheMoneyAndAsks(t *testing.T) {
 	}
 }
 
-// The trail names the jobs and both payloads by their digests: the first hundred, and all of them in one digest.
+// The trail has the first hundred jobs with the digests of both payloads, and one digest over all jobs.
 func TestTheTrailOfAReplaceNamesJobsAndDigests(t *testing.T) {
 	b := setup(t, place{burst: 1000})
 	const jobs = 130

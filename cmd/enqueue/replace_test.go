@@ -20,7 +20,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// client is of the Redis in the bench's configuration.
+// client returns a client of the Redis in the configuration.
 func (b *bench) client() redis.UniversalClient {
 	b.t.Helper()
 	if b.server != nil {
@@ -29,7 +29,7 @@ func (b *bench) client() redis.UniversalClient {
 	return testkit.Client(b.t)
 }
 
-// park enqueues jobs and parks them as refused, or as of unknown outcome.
+// park enqueues jobs and parks them as refused, or as unknown_outcome.
 func (b *bench) park(unsure bool, ids ...string) {
 	b.t.Helper()
 	cfg, err := config.Load(filepath.Join(b.dir, "dispatcher.yaml"), config.Options{})
@@ -61,7 +61,7 @@ func (b *bench) park(unsure bool, ids ...string) {
 	}
 }
 
-// swapped adds to a report what replacements came to, in EUR.
+// swapped adds the result of replacements to a report, in EUR.
 func swapped(report string, jobs, before, after int) string {
 	return strings.TrimSuffix(report, "}\n") + fmt.Sprintf(`,"replaced":{"jobs":%d,"amount_before":{"EUR":%d},"without_amount_before":0,"amount_after":{"EUR":%d},`+
 		`"without_amount_after":0,"amounts_lost":0}}`+"\n", jobs, before, after)
@@ -119,8 +119,8 @@ func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
 	}
 }
 
-// A job of a paused batch gets its new payload where it is. It takes no room at admission and no slot, waits for no room whatever --on-full says, and is
-// counted as parked once: as it was, until the batch is resumed.
+// A job of a paused batch gets its new payload and stays parked until the batch is resumed. It takes no room at admission, does not wait for room
+// with any --on-full, and counts as parked once.
 func TestReplaceLeavesTheJobsOfAPausedBatchPaused(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", `{"id":"a","payload":{"money":{"amount":1,"currency":"eur"}},"batch":"b1"}`)
@@ -154,7 +154,7 @@ func TestReplaceLeavesTheJobsOfAPausedBatchPaused(t *testing.T) {
 	}
 }
 
-// Redis takes no writes for a while: the replacement waits for it, and is written down with its reason.
+// Redis takes no writes for a while. The replacement waits for it, and the trail has its reason.
 func TestReplaceWaitsForRedis(t *testing.T) {
 	server := testkit.Server(t)
 	b := setup(t, place{redis: server.URL()})

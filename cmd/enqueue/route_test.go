@@ -7,7 +7,7 @@ import (
 
 const routesOfG = `routes: {refund: {request: {url: "https://pay.example/refunds/{id}", method: PUT}}}`
 
-// Jobs take their route from their line, a column, or the flag. One that the gateway does not have is an invalid line.
+// The route of a job comes from its line, a column, or --route. A line with an unknown route is invalid.
 func TestRoutesOfAFile(t *testing.T) {
 	b := setup(t, place{more: routesOfG})
 	b.write("a.ndjson", `{"id":"a"}
@@ -34,7 +34,7 @@ func TestRoutesOfAFile(t *testing.T) {
 			"enqueue: 1 of 1 lines could not be used\nhint: mend them and enqueue them again; --rejects FILE collects them\n"})
 }
 
-// A dry run shows each job as its route calls it.
+// A dry run shows the method and the URL of each job's route.
 func TestADryRunShowsRoutes(t *testing.T) {
 	b := setup(t, place{more: routesOfG})
 	b.write("a.ndjson", `{"id":"a"}`+"\n"+`{"id":"b","route":"refund"}`)

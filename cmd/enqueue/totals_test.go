@@ -65,8 +65,8 @@ func TestControlSumNeedsTheAmountsField(t *testing.T) {
 		"hint: name it in the configuration: amount: {field: amount}, or leave out --expect-sum\n"})
 }
 
-// TestAmountsThatAreMissingRefuseEvenAMatchingSum tells of a file whose unreadable amounts were left out of the sum: the rest
-// added up to what was expected, and the job without an amount went in.
+// A file has an amount that can't be read. It is refused, although the other amounts add up to the expected sum: otherwise the job
+// without an amount would be enqueued.
 func TestAmountsThatAreMissingRefuseEvenAMatchingSum(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", lines("a", 2)+`{"id":"x","payload":{"money":{"amount":1.5,"currency":"eur"}}}`+"\n")
@@ -80,7 +80,7 @@ func TestInterruptedWhileCheckingTotals(t *testing.T) {
 	b := setup(t, place{})
 	w := b.pipe()
 	b.during = func(p *os.Process) {
-		// More than a pipe holds: once it is written, the program reads.
+		// This is more than a pipe holds. When all of it is written, the program has begun to read.
 		_, _ = io.WriteString(w, lines("a", 5000))
 		_ = p.Signal(syscall.SIGINT)
 	}
