@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// do previews a deed and sends its form, with a name and a reason.
+// do previews an action and sends its form, with a name and a reason.
 func (r *rig) do(query string) (preview, after string) {
 	r.t.Helper()
 	status, preview := r.get("/gateways/" + r.g.Name + "/clear?" + query)
@@ -123,7 +123,7 @@ func TestUnknownOutcomesAreResolved(t *testing.T) {
 	wants(t, page, "<dt>Settled</dt><dd>not done by Ada L. (console), ")
 }
 
-// What may have been charged is held back from a discard, also by who did not look at the preview.
+// A discard holds back jobs that may have been charged. The preview says so.
 func TestADiscardLeavesWhatMayHaveBeenCharged(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -178,7 +178,7 @@ func TestHeldBackJobsAreNamed(t *testing.T) {
 	lacks(t, page, "Replay: 1", `name="why"`)
 }
 
-// A replay waits for room. Its request does not, and a stop ends it between two jobs.
+// A replay waits for room. Its HTTP request does not wait that long. A stop of the console ends the replay between two jobs.
 func TestALongReplayGoesOnAfterItsRequestAndEndsWithTheConsole(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{admission: "{limits: [1/h], burst: 1}"})

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Answers are counted by status, verdict and first words, with a job that got one: of dead letters and of jobs in a back-off, and no payload among them.
+// Answers to dead letters and to jobs in a back-off are counted by status, verdict and first words, with one job as an example. They contain no payload.
 func TestAnswersAreCountedByWhatTheySay(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -75,7 +75,7 @@ func TestBatchesHavePagesOfAHundred(t *testing.T) {
 	lacks(t, page, ">b001</a>", "Next page")
 }
 
-// act previews an action upon a batch and sends its form.
+// act previews an action on a batch and sends its form.
 func (r *rig) act(batch, do string) (preview, after string) {
 	r.t.Helper()
 	status, preview := r.get("/batches?" + url.Values{"name": {batch}, "do": {do}}.Encode())
@@ -144,7 +144,7 @@ func TestAnActUponABatchNeedsAReasonAndAName(t *testing.T) {
 	}
 }
 
-// An act that takes longer than its page waits says how far it is.
+// The page of a long act says how many jobs it has done so far.
 func TestAnActUponABatchSaysHowFarItIs(t *testing.T) {
 	t.Parallel()
 	a := &batchAct{Past: "paused", over: make(chan struct{})}
@@ -160,7 +160,7 @@ func TestAnActUponABatchSaysHowFarItIs(t *testing.T) {
 	await(t.Context(), a.over, time.Hour)
 }
 
-// A batch whose first jobs go ahead says so, and the console lets the rest in, as "batch resume" does.
+// The page of a batch that waits for its first jobs says so. Its button Resume does the same as "batch resume".
 func TestABatchThatWaitsForItsFirstJobsIsResumed(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -25,7 +25,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// rig is a console behind the HTTP side, with one gateway that nobody serves, and a browser without JavaScript.
+// rig is a console behind the HTTP side, with one gateway that no dispatcher serves, and a browser without JavaScript.
 type rig struct {
 	t       *testing.T
 	cfg     *config.Config
@@ -103,7 +103,7 @@ func (r *rig) put(n int, payload string) []string {
 	return ids
 }
 
-// park accepts jobs and ends an attempt of each in the store, as a worker does.
+// park accepts jobs and parks each after one call, as a worker does.
 func (r *rig) park(n int, payload string, reason job.Reason, message string) []string {
 	r.t.Helper()
 	ids := r.put(n, payload)
@@ -137,7 +137,7 @@ func (r *rig) get(path string) (status int, page string) {
 	return r.send("GET", path, nil, map[string]string{"Accept": "text/html", "Sec-Fetch-Site": "same-origin"})
 }
 
-// post sends a form as the console's own pages do, and follows to the page after it.
+// post sends a form as the console's own pages do, and follows the redirection.
 func (r *rig) post(path string, form url.Values) (status int, page string) {
 	r.t.Helper()
 	return r.send("POST", path, form, map[string]string{"Accept": "text/html", "Sec-Fetch-Site": "same-origin"})
@@ -215,7 +215,7 @@ func (r *rig) paused() bool {
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
 
-// form returns the hidden fields of a page's POST form: what a browser without JavaScript would send with it.
+// form returns the hidden fields of a page's POST form, which a browser without JavaScript would send.
 func form(t *testing.T, page string) url.Values {
 	t.Helper()
 	_, inside, ok := strings.Cut(page[strings.Index(page, "<main"):], `method="post">`)

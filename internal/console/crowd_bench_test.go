@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// BenchmarkTheFrontPageOf3000Gateways is what the first page of the console costs where 3,000 gateways are called, and how busy Redis is with it.
+// BenchmarkTheFrontPageOf3000Gateways measures the first page of the console with 3,000 busy gateways, and the CPU time of Redis for it.
 // go test -run - -bench FrontPage -benchtime 20x ./internal/console
 func BenchmarkTheFrontPageOf3000Gateways(b *testing.B) {
 	const n = 3000
@@ -56,7 +56,7 @@ func BenchmarkTheFrontPageOf3000Gateways(b *testing.B) {
 	b.ReportMetric(1000*(redisTime(b, db.Client)-before)/float64(b.N), "redis-ms/op")
 }
 
-// redisTime is how long Redis has been at work, in seconds.
+// redisTime returns the CPU time of Redis, in seconds.
 func redisTime(b *testing.B, c redis.UniversalClient) (all float64) {
 	b.Helper()
 	text := c.Info(b.Context(), "cpu").Val()
@@ -69,7 +69,7 @@ func redisTime(b *testing.B, c redis.UniversalClient) (all float64) {
 	return all
 }
 
-// busy has the gateways look as if they were called: jobs wait, attempts are under way, calls are counted, and a slow dispatcher serves them.
+// busy writes the data of busy gateways: jobs in the queue, calls in flight, counters of calls, and a slow dispatcher.
 func busy(b *testing.B, c redis.UniversalClient, names []string) {
 	b.Helper()
 	now := time.Now()

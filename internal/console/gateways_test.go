@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// crowd shows many gateways of which none was ever served.
+// crowd gives the console n gateways that no dispatcher has ever served.
 func (r *rig) crowd(n int) {
 	all := make([]config.Gateway, n)
 	for i := range all {
@@ -24,7 +24,7 @@ func (r *rig) crowd(n int) {
 
 var rowName = regexp.MustCompile(`class="name"><a href="/gateways/[^"]*-(\d+)"`)
 
-// names are the gateways on a page of the list, by their numbers.
+// names returns the numbers of the gateways on a page of the list.
 func names(page string) (all []string) {
 	_, rows, _ := strings.Cut(page, `id="gateways"`)
 	for _, m := range rowName.FindAllStringSubmatch(rows, -1) {
@@ -33,7 +33,7 @@ func names(page string) (all []string) {
 	return all
 }
 
-// A phone begins with some rows of a long table, and a box brings the others; a cell that has nothing to say is marked, so that a card leaves it out.
+// A phone shows the first rows of a long table, and a checkbox shows the others. Empty cells have a class, so that cards leave them out.
 func TestALongTableBeginsWithSomeRowsOnAPhone(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -47,7 +47,7 @@ func TestALongTableBeginsWithSomeRowsOnAPhone(t *testing.T) {
 	lacks(t, page, `type="checkbox"`)
 }
 
-// Of many gateways a page shows some; a form without JavaScript finds the others by name and state, and sorts them.
+// A list of many gateways has pages. A form without JavaScript filters it by name and state, and sorts it.
 func TestManyGatewaysHavePagesAndAreFound(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -83,7 +83,7 @@ func TestManyGatewaysHavePagesAndAreFound(t *testing.T) {
 		`href="/?page=1&amp;sort=parked&amp;state=unserved#gateways">Previous page`, `href="/?page=3&amp;sort=parked&amp;state=unserved#gateways">Next page`)
 }
 
-// The page begins with what needs a person, and says so where nothing does.
+// The front page begins with what needs a person, or says that nothing does.
 func TestTheFrontPageBeginsWithWhatNeedsAPerson(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -108,7 +108,7 @@ func TestTheFrontPageBeginsWithWhatNeedsAPerson(t *testing.T) {
 	}
 }
 
-// A key of one gateway that is damaged is said on the front page, and takes no other gateway away.
+// The front page names a damaged key of one gateway, and still shows the other gateway.
 func TestTheFrontPageWithADamagedKeyOfOneGateway(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -14,7 +14,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// The page of health says who serves and what doctor finds: what fails first, then what is unwise.
+// The page of health shows the dispatchers and the findings of doctor, failures before warnings.
 func TestThePageOfHealth(t *testing.T) {
 	t.Parallel()
 	r := setupAt(t, testkit.Server(t).URL(), setting{})

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// The calls of the last day stand on the page of hours, on that of the gateway, and with its answers.
+// The calls of the last day are on the page of hours, on the page of the gateway, and on that of its answers.
 func TestTheHoursOfTheLastDayAreShown(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// The page of a gateway shows what waits by route, class and lane, and each leads to its parked jobs.
+// The page of a gateway shows the jobs that wait by route, class and lane, with links to the parked jobs of each.
 func TestTheGatewaysPageShowsLanes(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{more: `    routes: {refund: {request: {url: "http://127.0.0.1:1/refund"}, limits: [1/d]}}

@@ -29,7 +29,7 @@ func TestAReplayGoesAsFastAsTheFormSays(t *testing.T) {
 	}
 }
 
-// Nobody serves the gateway, so the job sent ahead does not finish, and the others stay where they are.
+// No dispatcher serves the gateway. So the job that is sent ahead does not finish, and the others stay parked.
 func TestACanaryOfTheConsoleGoesFirst(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -12,7 +12,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// parkOne ends an attempt of an accepted job in the store, as a worker does, and takes its task out of the queue as asynq does.
+// parkOne parks an accepted job after one call, as a worker does, and removes its task from the queue, as asynq does.
 func (r *rig) parkOne(id string, reason job.Reason, message string) {
 	r.t.Helper()
 	books, rec := dispatch.Books(r.db.Client, r.g), r.record(id)

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/ledger"
 )
 
-// A batch that stopped itself is named on its gateway's page, with why and what to type.
+// The page of a gateway names a batch that stopped itself, with the reason and the commands.
 func TestABatchThatStoppedItselfIsShown(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -24,7 +24,7 @@ func TestABatchThatStoppedItselfIsShown(t *testing.T) {
 	wants(t, page, "Batch 2026-11 has stopped itself", "its first job is parked as refused", "dispatcher dlq list --batch 2026-11", "dispatcher batch resume 2026-11 --why TEXT")
 }
 
-// What a paused batch needs is to be resumed. Nobody is told to throw its jobs away, or to replay what would only be parked again.
+// The pages about jobs of a paused batch say how to resume it. They do not offer to discard or replay these jobs.
 func TestAPausedBatchIsToBeResumed(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// pend calls a job whose answer is lost: the gateway is asked about it.
+// pend calls a job and loses the answer. The job becomes pending: the gateway is asked about it.
 func (r *rig) pend() {
 	r.t.Helper()
 	r.put(1, `{"amount":700,"currency":"EUR"}`)
@@ -26,7 +26,7 @@ func (r *rig) pend() {
 	}
 }
 
-// Every page says that a pending job is asked about, and none that it needs a person.
+// Each page says that the gateway is asked about a pending job. No page says that the job needs a person.
 func TestPagesSayWhatIsPending(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{lookup: true})
@@ -47,7 +47,7 @@ func TestPagesSayWhatIsPending(t *testing.T) {
 	wants(t, after, "<p>Left pending: 1 job (EUR 7.00) of the batch may have been charged, and the gateway is asked.</p>")
 }
 
-// A person stops the asking on the job's page, with a name and a reason; then the job can be settled there, or asked about again.
+// On the page of a job, a person can stop its look-ups, with a name and a reason. Then the job can be resolved there, or asked about again.
 func TestThePageOfAPendingJobStopsTheAsking(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{lookup: true})
@@ -71,7 +71,7 @@ func TestThePageOfAPendingJobStopsTheAsking(t *testing.T) {
 	}
 }
 
-// What is in doubt can be asked about where the gateway has a look-up, and only there.
+// The pages offer to ask about a job in doubt only if its gateway has a look-up.
 func TestThePagesOfferToAskWhereTheGatewayCanBeAsked(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{lookup: true})

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// The line is the limit that the next calls meet: not what several limits come to on average, which no call ever meets.
+// The line in the plot is the limit that is binding for the next calls, and not an average of several limits.
 func TestTheLineIsThatOfTheLimitThatBinds(t *testing.T) {
 	t.Parallel()
 	const span = 5 * time.Second

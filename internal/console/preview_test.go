@@ -11,7 +11,7 @@ import (
 
 var readsPayload = regexp.MustCompile(`(?i)"hmget" .*job:\S+ .*"p\d*"`)
 
-// A preview needs no payload whose record says its money, and so does the act.
+// A preview and its act read a payload only if the record does not have the money.
 func TestAPreviewReadsNoPayloads(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Whatever a page, status or an alert links to is a section of the runbook that the console shows.
+// Each section that a page, status or an alert links to is in the runbook of the console.
 func TestEachStateHasItsSectionOfTheRunbook(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -38,7 +38,7 @@ func TestEachStateHasItsSectionOfTheRunbook(t *testing.T) {
 	}
 }
 
-// The runbook is Markdown for people who read it elsewhere. Its commands, tables and lists are what they are there.
+// The runbook is Markdown. The console shows its commands, tables and lists as HTML.
 func TestTheRunbookIsReadAsMarkdown(t *testing.T) {
 	t.Parallel()
 	got := string(htmlOf("# A <b>\n\nOne `a <i> [x](y)` and **two**,\nsee [here](#there) or [there](else.md#x).\n\n    type --this <x>\n    # that\n\n" +

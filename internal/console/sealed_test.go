@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// encrypt has the console and the door work with this key.
+// encrypt makes the console and the door use this key.
 func (r *rig) encrypt(id, fill string) {
 	r.t.Helper()
 	e := &config.Encryption{Active: id, Keys: []config.EncryptionKey{{ID: id, Secret: config.Secret(strings.Repeat(fill, 32))}}}
@@ -17,7 +17,7 @@ func (r *rig) encrypt(id, fill string) {
 	r.start("")
 }
 
-// A sealed payload is shown only when asked for, to who has the key; its money is known without it.
+// The console shows a sealed payload only if it is asked for, and only with the key. The money is shown without the key.
 func TestASealedPayloadIsShownWhenAskedFor(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})

@@ -21,7 +21,7 @@ func setupAlone(t *testing.T, s setting) *rig {
 
 var foundJob = regexp.MustCompile(`<th role="rowheader" scope="row" class="id"><a href="[^"]*">([^<]*)</a>`)
 
-// A star behind the beginning of an id finds the jobs whose ids begin so, page by page, and nothing that only looks like it.
+// A star after the beginning of an id finds the jobs whose ids begin with it, on several pages. Other characters have no special meaning.
 func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	t.Parallel()
 	r := setupAlone(t, setting{})
@@ -35,7 +35,7 @@ func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	if _, err := dispatch.Door(r.db.Client, r.cfg, 0).Admit(t.Context(), r.g.Name, jobs, admission.Park); err != nil {
 		t.Fatal(err)
 	}
-	// all follows the pages of a search to its end.
+	// all follows the pages of a search to the last one, and returns the ids.
 	all := func(typed string) map[string]bool {
 		found, at := map[string]bool{}, "/jobs?"+url.Values{"id": {typed}}.Encode()
 		for range 1000 {
@@ -72,7 +72,7 @@ func TestJobsAreFoundByTheBeginningOfTheirIDs(t *testing.T) {
 	}
 }
 
-// A search of payloads is a form that is posted: neither an address nor the log has what was searched for, and nobody sees a payload.
+// A search of payloads is a POST form. Neither a URL nor the log contains what was searched for, and no page shows a payload.
 func TestPayloadsAreSearched(t *testing.T) {
 	t.Parallel()
 	r := setupAlone(t, setting{})
@@ -102,7 +102,7 @@ func TestPayloadsAreSearched(t *testing.T) {
 	lacks(t, r.log.String(), "CANARY")
 }
 
-// What a key is missing for can't be searched, and the page says so.
+// Sealed payloads can't be searched without their key, and the page says so.
 func TestASealedPayloadIsSearchedByWhoHasTheKey(t *testing.T) {
 	t.Parallel()
 	r := setupAt(t, testkit.Server(t).URL(), setting{})

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// trouble writes down what a call of the gateway met.
+// trouble records a failure of a call.
 func (r *rig) trouble(kind job.Trouble, answer string) {
 	r.t.Helper()
 	p, err := dispatch.Pacer(r.db.Client, r.g, bucket.NewMetrics(nil))
@@ -23,7 +23,7 @@ func (r *rig) trouble(kind job.Trouble, answer string) {
 	}
 }
 
-// A gateway that lets nobody in needs a person, one that asks to wait does not: the pages tell them apart, and keep the latest news.
+// The pages distinguish a gateway that denies access, which needs a person, from one that asks to wait, which does not.
 func TestAGatewayThatLetsNobodyInIsNotOneThatAsksToWait(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"HTTP 401", "HTTP 403"} {
@@ -43,7 +43,7 @@ func TestAGatewayThatLetsNobodyInIsNotOneThatAsksToWait(t *testing.T) {
 	lacks(t, page, "check the credentials")
 }
 
-// Resume does not end what no operator began, and is not offered.
+// A gateway is stopped, but not by a pause. The pages do not offer Resume, which would not help.
 func TestNothingIsOfferedThatDoesNotHelp(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -56,7 +56,7 @@ func TestNothingIsOfferedThatDoesNotHelp(t *testing.T) {
 	lacks(t, page, "<button class=\"go\">Resume", `class="status paused"`)
 }
 
-// Nobody serves it: so it says, also while nothing waits.
+// A gateway without a dispatcher is shown as unserved, also if no job waits.
 func TestAGatewayThatNobodyServesIsNotIdle(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -64,7 +64,7 @@ func TestAGatewayThatNobodyServesIsNotIdle(t *testing.T) {
 	wants(t, page, `class="status unserved">unserved<`, "no dispatcher has ever served the gateway")
 }
 
-// The page of a job says what the gateway knows it by, and that its payload is damaged before anybody replays it.
+// The page of a job has its idempotency key. It says that the payload is damaged, so that nobody replays the job.
 func TestAJobSaysItsKeyAndItsDamage(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
@@ -82,7 +82,7 @@ func TestAJobSaysItsKeyAndItsDamage(t *testing.T) {
 	lacks(t, page, "A replay goes out")
 }
 
-// A preview without a filter says so, though it counts up to a moment; and the dead letters say their money.
+// A preview without a filter says so, although it has a time up to which it counts. The list of dead letters has their money.
 func TestAPreviewSaysWhetherAFilterWasGiven(t *testing.T) {
 	t.Parallel()
 	r := setup(t, setting{})
