@@ -15,7 +15,7 @@ import (
 
 const startWithin = time.Minute
 
-// slowDoor lets a chunk through at each nod.
+// slowDoor accepts one chunk at each value of nod.
 type slowDoor struct {
 	nod    chan error
 	mu     sync.Mutex

@@ -88,7 +88,7 @@ func TestABrowserIsSentToTheLoginPage(t *testing.T) {
 	}
 }
 
-// A page of the web can make its own name point at 127.0.0.1, and is then of the same origin.
+// A page of the web can make its own name resolve to 127.0.0.1, and then has the same origin. So without a token only local names are answered.
 func TestWithoutATokenOnlyLocalNamesAreAnswered(t *testing.T) {
 	t.Parallel()
 	api := guarded("", nil)
@@ -103,7 +103,7 @@ func TestWithoutATokenOnlyLocalNamesAreAnswered(t *testing.T) {
 	}
 }
 
-// A browser that came by TLS to the outermost proxy shows its cookie over TLS alone, however the proxies say so.
+// If the browser has reached the outermost proxy with TLS, its cookie is Secure, with each header in which proxies say so.
 func TestTheCookieIsSecureBehindTLS(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]bool{
@@ -124,7 +124,7 @@ func TestTheCookieIsSecureBehindTLS(t *testing.T) {
 	}
 }
 
-// A token is changed while callers use it: for a time both are let in, and then the old one and all that was made of it is worthless.
+// A token is changed while it is used. For a time both tokens are valid. Then the old one and its sessions are invalid.
 func TestATokenIsChangedWithoutAGap(t *testing.T) {
 	t.Parallel()
 	api := guarded("old token", http.NotFoundHandler())

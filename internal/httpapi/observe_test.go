@@ -32,7 +32,7 @@ func (noRoom) Admit(_ context.Context, _ string, jobs []job.Job, _ admission.Mod
 	return answers, nil
 }
 
-// observedAPI returns an API, what it logs from info on, and its metrics.
+// observedAPI returns an API, its log from level info on, and its metrics.
 func observedAPI(t *testing.T, ready error) (*API, *bytes.Buffer, *prometheus.Registry) {
 	t.Helper()
 	reg, log := prometheus.NewRegistry(), &bytes.Buffer{}
@@ -75,7 +75,7 @@ func TestEachRequestHasALineAndIsCounted(t *testing.T) {
 	}
 }
 
-// shown returns the metrics as Prometheus is shown them.
+// shown returns the metrics as Prometheus reads them.
 func shown(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -98,7 +98,7 @@ func TestWhatMachinesAskIsLoggedOnlyWhenItFails(t *testing.T) {
 	}
 }
 
-// Whoever asks must not be able to make Prometheus keep a series for each path or method that he thinks of.
+// Unknown paths and methods must not make new series in Prometheus.
 func TestCallersInventNoLabels(t *testing.T) {
 	t.Parallel()
 	api, log, reg := observedAPI(t, nil)
@@ -136,7 +136,7 @@ func TestTheMetricsOfHTTPAreZeroFromTheStart(t *testing.T) {
 	}
 }
 
-// What streams, and what sets bounds of its own, reaches the connection through the counter.
+// A handler can still flush, and set deadlines of its own, through the writer that counts.
 func TestAnObservedAnswerIsStillAConnection(t *testing.T) {
 	t.Parallel()
 	var flushed error
@@ -151,7 +151,7 @@ func TestAnObservedAnswerIsStillAConnection(t *testing.T) {
 	}
 }
 
-// Who shows no right token makes no spans, and does not decide by its traceparent which are kept.
+// A request without a valid token makes no span, and its traceparent does not decide which traces are kept.
 func TestOnlyWhoIsLetInIsTraced(t *testing.T) {
 	c := testkit.NewCollector(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", c.URL)

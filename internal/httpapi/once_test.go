@@ -13,7 +13,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// memory is a Once of this process.
+// memory is a Once in memory.
 type memory struct {
 	mu   sync.Mutex
 	kept map[string]Kept
@@ -52,7 +52,7 @@ func acting(answers Answers, do func(context.Context) (any, error)) *API {
 		Do: func(ctx context.Context, _ any, _ LineWriter) (any, error) { return do(ctx) }}}})
 }
 
-// act asks for it, always by the same Idempotency-Key.
+// act sends a request for the act, always with the same Idempotency-Key.
 func act(ctx context.Context, a *API) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://localhost/v1/act", strings.NewReader("{}"))
 	r.Header.Set("Content-Type", "application/json")
@@ -62,7 +62,7 @@ func act(ctx context.Context, a *API) *httptest.ResponseRecorder {
 	return w
 }
 
-// An act whose caller has gone is done to its end, and who comes again with its key hears what it came to.
+// An act is carried out to its end although its caller has gone. A second request with the same key gets the result.
 func TestAnActIsDoneToItsEndForACallerWhoHasGone(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
@@ -87,7 +87,7 @@ type halfway struct {
 
 func (h halfway) Unfinished() bool { return h.Steps < h.most }
 
-// An act that stopped halfway goes on when it comes again with its key: its answer is kept when it is at its end.
+// An act that stopped halfway continues with the next request with the same key. Its answer is kept when the act is complete.
 func TestAnActThatStoppedHalfwayGoesOnByTheSameKey(t *testing.T) {
 	t.Parallel()
 	steps := 0

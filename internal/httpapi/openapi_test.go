@@ -29,7 +29,7 @@ func TestTheDescriptionIsOpenAPI(t *testing.T) {
 	}
 }
 
-// Every route and method is described, nothing else is, and what needs no token says so.
+// Each route and method is described, and nothing else. Those that need no token say so.
 func TestTheDescriptionIsThatOfTheRoutes(t *testing.T) {
 	t.Parallel()
 	doc, served := description(t), map[string]bool{}
@@ -64,7 +64,7 @@ func TestTheDescriptionIsThatOfTheRoutes(t *testing.T) {
 	}
 }
 
-// ofTheTable reports whether the operations of a path are among those that a dispatcher hands in: its own tests hold them against the description.
+// ofTheTable reports whether a path has operations that the dispatcher passes in. The tests of the dispatcher compare those with the description.
 func ofTheTable(item *openapi3.PathItem) bool {
 	for _, op := range item.Operations() {
 		if op.Extensions["x-commands"] == nil {
@@ -91,7 +91,7 @@ func TestTheDescriptionHasEveryCode(t *testing.T) {
 	}
 }
 
-// What is answered is described to the last field.
+// Each field of the answers is described.
 func TestTheDescriptionHasEveryField(t *testing.T) {
 	t.Parallel()
 	testkit.Described(t, openapi, "Taken", taken{})

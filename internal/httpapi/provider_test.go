@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What a login was let in for ends with its rule, with its provider, and with the login itself; another rule of the same role and gateways does not end it.
+// The access of a login ends when its rule or its provider is removed, or when the login ends. A new rule does not end it.
 func TestWhatALoginWasLetInForEnds(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)

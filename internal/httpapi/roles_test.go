@@ -30,7 +30,7 @@ func codeOf(api *API, path, token, from string) int {
 	}).Code
 }
 
-// An operation that does not say which role it needs refuses everyone, also where nobody needs a token.
+// An operation that does not say which role it needs refuses all requests, also without tokens.
 func TestARouteWithoutARoleIsNotServed(t *testing.T) {
 	t.Parallel()
 	api := New(Config{Metrics: http.NotFoundHandler(), Operations: []Operation{{Method: http.MethodGet, Path: "/v1/new", Do: func(context.Context, any, LineWriter) (any, error) {
@@ -42,7 +42,7 @@ func TestARouteWithoutARoleIsNotServed(t *testing.T) {
 	}
 }
 
-// Tokens of one name live beside one another, each to its end. What has ended lets nobody in, with its sessions, and the log says whose it was.
+// Two tokens can have one name, and each has its own end. After its end a token and its sessions are refused, and the log has its name.
 func TestATokenEnds(t *testing.T) {
 	t.Parallel()
 	api := guarded("", http.NotFoundHandler())
@@ -78,7 +78,7 @@ func TestATokenEnds(t *testing.T) {
 	}
 }
 
-// A digest in the configuration may be that of nothing.
+// The configuration has the digest of the empty text. An empty token is still refused.
 func TestNothingIsNoToken(t *testing.T) {
 	t.Parallel()
 	api := guarded("", http.NotFoundHandler())
@@ -93,7 +93,7 @@ func TestNothingIsNoToken(t *testing.T) {
 	}
 }
 
-// kept is a store of sessions that can be away.
+// kept is a store of sessions. It can be unavailable.
 type kept struct {
 	mu   sync.Mutex
 	all  map[string]string
@@ -123,7 +123,8 @@ func (k *kept) Drop(_ context.Context, id string) error {
 	return nil
 }
 
-// A session holds at every dispatcher of one Redis until somebody logs out, wherever that is; each login has one of its own, and none has the token in it.
+// A session is valid at each dispatcher of one Redis until its browser logs out, at any of them. Each login has its own session. The cookie does not
+// contain the token.
 func TestALogOutEndsTheSession(t *testing.T) {
 	t.Parallel()
 	store := &kept{all: map[string]string{}}
@@ -166,7 +167,7 @@ func TestALogOutEndsTheSession(t *testing.T) {
 	}
 }
 
-// Over TLS the cookie has the name that browsers take from this host alone.
+// Over TLS, the cookie has the prefix __Host-: browsers accept it from this host only.
 func TestTheCookieIsOfThisHost(t *testing.T) {
 	t.Parallel()
 	api := guarded(longSecret, http.NotFoundHandler())
@@ -183,7 +184,7 @@ func TestTheCookieIsOfThisHost(t *testing.T) {
 	}
 }
 
-// Who shows many wrong tokens is told to wait. A right one is let in at any time, from that address as from another, so that nobody keeps others out by guessing.
+// An address with many wrong tokens has to wait. A valid token is accepted at any time, also from that address, so that guessing locks nobody out.
 func TestGuessesAreLimited(t *testing.T) {
 	t.Parallel()
 	api := guarded(longSecret, http.NotFoundHandler())
@@ -214,7 +215,8 @@ func TestGuessesAreLimited(t *testing.T) {
 	}
 }
 
-// A token that can be guessed, as loopback may have one, is not found out by trying faster than that; who has shown it from there before is let in.
+// On loopback the token may be short enough to be guessed. Then it is refused, too, from an address with many wrong tokens, unless it was used from there
+// before.
 func TestAShortTokenIsNotFoundOut(t *testing.T) {
 	t.Parallel()
 	api := guarded("4711", http.NotFoundHandler())
@@ -232,7 +234,7 @@ func TestAShortTokenIsNotFoundOut(t *testing.T) {
 	}
 }
 
-// Addresses that guess take no more memory than is set aside for them, and one customer of an IPv6 provider is one address.
+// The memory for addresses with wrong tokens is bounded. The network of one IPv6 customer counts as one address.
 func TestGuessesTakeLittleMemory(t *testing.T) {
 	t.Parallel()
 	var g guesses

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A parameter that a path does not know is refused, whatever it is, and those that it knows are the ones that are described.
+// An unknown parameter is refused. The known parameters are those that are described.
 func TestUnknownParametersAreRefused(t *testing.T) {
 	t.Parallel()
 	doc := description(t)
@@ -38,7 +38,7 @@ func TestUnknownParametersAreRefused(t *testing.T) {
 	}
 }
 
-// A query of which net/http would leave out a part is refused: what is left might mean all gateways.
+// A query that net/http can only parse in part is refused: the rest of it might mean all gateways.
 func TestAQueryThatCanNotBeReadIsRefused(t *testing.T) {
 	t.Parallel()
 	a := acting(Document, func(context.Context) (any, error) { return "done", nil })

@@ -21,7 +21,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// openDoor takes every job in and counts them.
+// openDoor accepts all jobs and counts them.
 type openDoor struct{ took atomic.Int64 }
 
 // Admit implements Door.
@@ -43,10 +43,10 @@ type rig struct {
 	on   net.Listener
 }
 
-// lasting is longer than any test: what it bounds has no bound here.
+// lasting is longer than any test.
 const lasting = time.Hour
 
-// patientTimes are times of which none is over while a test runs.
+// patientTimes returns times that do not pass during a test.
 func patientTimes() times { return times{lasting, lasting, lasting, lasting, lasting, lasting} }
 
 // serve starts an API with these bounds.
@@ -82,7 +82,7 @@ func serve(t *testing.T, most int, bounds func(*API)) *rig {
 	return r
 }
 
-// noise is how long a busy machine may take for anything.
+// noise is how long anything may take on a busy machine.
 const noise = 3 * time.Minute
 
 // dial opens a connection and sends text. What has not come for three minutes never comes.
@@ -98,7 +98,7 @@ func (r *rig) dial(text string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// head returns the head of a request with a body of a length, "" for chunks.
+// head returns the head of a request with a body of a length. The length "" means chunks.
 func head(what, length string, more ...string) string {
 	lines := append([]string{what + " HTTP/1.1", "Host: localhost"}, more...)
 	switch length {
@@ -128,13 +128,13 @@ func answerOf(t *testing.T, c net.Conn) (*http.Response, *bufio.Reader) {
 	return got, in
 }
 
-// ended says whether the other side ends a connection: reads what comes, until the end.
+// ended reads a connection to its end, and reports whether the other side closed it.
 func ended(c net.Conn) bool {
 	_, err := io.Copy(io.Discard, c)
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// Whatever a caller does not send, or does not read, his connection ends.
+// Whatever a client does not send or read, its connection is closed in the end.
 func TestEveryWayHasAnEnd(t *testing.T) {
 	t.Parallel()
 	const soon = 100 * time.Millisecond
@@ -174,7 +174,7 @@ func TestEveryWayHasAnEnd(t *testing.T) {
 	}
 }
 
-// Who is refused hears it at once, while the body is still to come, and the connection ends.
+// A refused request is answered at once, before its body has arrived, and the connection is closed.
 func TestRefusalsWaitForNoBody(t *testing.T) {
 	t.Parallel()
 	r := serve(t, 1000, func(a *API) { a.times.refuse = 10 * time.Millisecond })
@@ -197,14 +197,14 @@ func TestRefusalsWaitForNoBody(t *testing.T) {
 			t.Errorf("%q: it is still open", begun)
 		}
 	}
-	// A caller who asks for a job that there isn't keeps his connection.
+	// A request for an unknown path does not close the connection.
 	got, _ := answerOf(t, r.dial(head("GET /v1/none", "0", known)))
 	if got.StatusCode != 404 || got.Close {
 		t.Errorf("%d, closing: %v", got.StatusCode, got.Close)
 	}
 }
 
-// A length beside chunks is dropped by net/http, and a proxy may go by it: what comes behind must not be a request of its own.
+// With both chunks and a length, net/http ignores the length, and a proxy may use it. So the bytes after the body must not be read as a request.
 func TestChunkedRequestsEndTheConnection(t *testing.T) {
 	t.Parallel()
 	r := serve(t, 1000, nil)
@@ -236,7 +236,7 @@ func (r *rig) held() int {
 	return b.open.Len()
 }
 
-// However many strangers hang, a probe is answered, and who was let in goes on.
+// With any number of idle connections without a token, probes are answered, and clients with a token continue.
 func TestStrangersMakeRoom(t *testing.T) {
 	t.Parallel()
 	const most = 20
@@ -271,7 +271,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 	}
 }
 
-// Where callers with a token hold everything, those make room that idle; where all are busy, a new one is turned away.
+// If clients with a token hold all connections, an idle one is closed for a new one. If all are busy, the new one is closed.
 func TestKnownCallersMakeRoomOnlyWhenTheyIdle(t *testing.T) {
 	t.Parallel()
 	const most = 5
@@ -314,7 +314,7 @@ func lines(from, n int) string {
 	return b.String()
 }
 
-// last reads an answer to many jobs: how many were taken in, and its last line.
+// last reads an answer to many jobs. It returns how many were accepted, and the last line.
 func last(t *testing.T, c net.Conn) (took int64, end problem) {
 	t.Helper()
 	got := bodyOf(t, c)
@@ -341,7 +341,7 @@ func bodyOf(t *testing.T, c net.Conn) string {
 	return string(text)
 }
 
-// A caller who sends and does not read is heard up to a bound. What was taken in is told, and from where on nothing was.
+// A client sends jobs and does not read the answer. They are accepted up to a bound. The answer has all accepted jobs, and says where they end.
 func TestAnAnswerThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	r := serve(t, 1000, func(a *API) { a.spools.most, a.times.unread = 1<<20, 50*time.Millisecond })
@@ -365,7 +365,7 @@ func TestAnAnswerThatNobodyReads(t *testing.T) {
 	testkit.Eventually(t, noise, "the disk to be free again", func() bool { return r.api.spools.used.Load() == 0 && r.api.bodies.used.Load() == 0 })
 }
 
-// Bodies under way take so much memory in all. Who comes beyond that hears when to come again, and all is free when they have ended.
+// The memory for bodies in transfer is bounded. A request beyond the bound is told when to come again. All memory is free when the bodies have ended.
 func TestBodiesUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	r := serve(t, 1000, func(a *API) { a.bodies.most = 3 << 20 })
@@ -391,7 +391,7 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	testkit.Eventually(t, noise, "the memory to be free again", func() bool { return r.api.bodies.used.Load() == 0 })
 }
 
-// Where there is no memory for the rest of many jobs, what was taken in is told, and from where on nothing was.
+// There is no memory for the rest of many jobs. The answer has all accepted jobs, and says where they end.
 func TestManyJobsThatThereIsNoMemoryFor(t *testing.T) {
 	t.Parallel()
 	r := serve(t, 1000, func(a *API) { a.bodies.most = manyLeast + 1<<20 })

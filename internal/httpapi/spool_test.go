@@ -12,7 +12,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// With a small file, it goes round in it, and waits where that is full.
+// A spool with a small file uses it as a ring, and waits while it is full.
 func TestTheSpoolGivesBackWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int64{spoolMost, 10_000} {
@@ -44,7 +44,8 @@ func TestTheSpoolGivesBackWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Where nobody reads, a file takes so much and no more, of one and of all; then Write gives up, and what is there can still be read.
+// If nobody reads, the file of one spool is bounded, and so are the files of all spools. At the bound Write fails, and what was written can still be
+// read.
 func TestTheSpoolIsBounded(t *testing.T) {
 	t.Parallel()
 	const bound = 100_000
@@ -68,7 +69,7 @@ func TestTheSpoolIsBounded(t *testing.T) {
 	}
 }
 
-// However much is written before anybody reads, it takes no more memory, and writing does not wait.
+// However much is written before anybody reads, the memory is bounded, and Write does not wait.
 func TestTheSpoolKeepsLittleInMemory(t *testing.T) {
 	t.Parallel()
 	s := newSpool(&budget{most: spoolsMost}, time.Minute)

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// endless is a feed that has one more outcome at each look.
+// endless is a feed with a new outcome at each read.
 type endless struct{ n atomic.Int64 }
 
 func (e *endless) Read(_ context.Context, after string, _ int) ([]Outcome, error) {
@@ -37,7 +37,7 @@ func (e *endless) Wait(ctx context.Context, _ string, within time.Duration) erro
 func (e *endless) Acked(context.Context, string) (string, error)    { return "", nil }
 func (e *endless) Ack(context.Context, string, string) (any, error) { return "", nil }
 
-// What goes on for long ends with its token: when that is taken out, when it ends, and when it is for something else.
+// A long request ends when its token is removed, has ended, or no longer permits the request.
 func TestALongRequestEndsWithItsToken(t *testing.T) {
 	t.Parallel()
 	mine := named("billing", roles.Producer, longSecret)
