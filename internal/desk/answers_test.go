@@ -9,7 +9,7 @@ import (
 	"spillway/internal/job"
 )
 
-// However many kinds of answers there are, so many are told apart, and the rest is a number. What is of one payment tells none apart.
+// Only a limited number of kinds of answers is listed, and the others are counted. Ids of payments in the texts do not make different kinds.
 func TestAnswersTakeNoMoreRoomThanTheyMay(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -40,7 +40,7 @@ func TestAnswersTakeNoMoreRoomThanTheyMay(t *testing.T) {
 	}
 }
 
-// A look-up is no call: the last answer of a job is that of its last call.
+// A look-up is not a call: the last answer of a job is that of its last call.
 func TestAnswersAreThoseOfCalls(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

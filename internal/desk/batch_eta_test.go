@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A batch over thousands of gateways says why there is no ETA once for each reason, and not once for each gateway.
+// A batch at thousands of gateways has no ETA. It says each reason once, and not once for each gateway.
 func TestWhyThereIsNoETAIsSaidOnceForEachReason(t *testing.T) {
 	t.Parallel()
 	b := &Batch{Gateways: []BatchGateway{{Gateway: "own", ETAWhy: "paused: lunch"}, {Gateway: "fine"}}}

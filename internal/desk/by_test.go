@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The console's form says that it is in UTC, wherever the server is.
+// A time in the console's form is in UTC, in whatever zone the server is.
 func TestATimeToBeThroughByIsInUTC(t *testing.T) {
 	t.Parallel()
 	there := time.Date(2026, 11, 24, 12, 0, 0, 0, time.FixedZone("CET", 3600))

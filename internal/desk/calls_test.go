@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// The calls of several gateways are summed up by the hour, or over all hours by the gateway.
+// The calls of several gateways are summed up by the hour, or by the gateway.
 func TestTheCallHistoryHasARowForEachHourOrGateway(t *testing.T) {
 	t.Parallel()
 	busy, idle := one(t), one(t)

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// A look at 300 gateways costs as many round trips as one at a few, whatever is looked for.
+// Each view of 300 gateways takes as few round trips as one of a few gateways.
 func TestALookAtManyGatewaysTakesAFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	const all = 300

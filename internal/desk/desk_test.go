@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// one is the desk of one gateway of 100/s and 6000 a minute.
+// one returns a gateway with the limits 100/s and 6000/m.
 func one(t *testing.T) *Gateway {
 	t.Helper()
 	text := "redis: redis://x\ngateways:\n  " + testkit.Gateway(t) + ":\n    request: {url: \"http://gateway.invalid/\"}\n    leak: {limits: [100/s, 6000/m]}\n"
@@ -97,7 +97,7 @@ func TestAReplayStopsWhileTheGatewayIsPaused(t *testing.T) {
 	}
 }
 
-// What a filter says as flags or as fields of a form chooses the same jobs again.
+// A filter written as flags, or as the fields of a form, is read as the same filter again.
 func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 9, 0, 0, 0, time.UTC)
@@ -116,7 +116,7 @@ func TestAFilterIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-// A value that is empty, as of an unset variable, never means every job.
+// An empty value, as of an unset variable, never means all jobs.
 func TestAFilterThatSaysNothingIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -140,7 +140,7 @@ func TestAFilterThatSaysNothingIsRefused(t *testing.T) {
 	}
 }
 
-// The word that names what keeps a gateway's calls back says no less than the text below it.
+// The word for the state of a gateway and the text below it have the same reason.
 func TestEachWordHasItsWhy(t *testing.T) {
 	t.Parallel()
 	v := dispatch.Glance{Stopped: "no dispatcher serves the gateway"}
@@ -156,7 +156,7 @@ func TestEachWordHasItsWhy(t *testing.T) {
 	}
 }
 
-// A person copies a filter from the trail into a shell.
+// A filter from the trail has the same meaning in a shell.
 func TestAFilterIsItselfInAShell(t *testing.T) {
 	t.Parallel()
 	for _, value := range []string{"a b", "a;exit 1", "$(exit 1)", "`exit 1`", "it's", `"x"`, "a&b", `\d+$`, "what!"} {

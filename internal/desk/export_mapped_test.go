@@ -10,7 +10,7 @@ import (
 	"spillway/internal/producer"
 )
 
-// What is exported of a gateway with a map goes in again as it is, not mapped a second time.
+// An export of a gateway with a map can be enqueued again, and is not mapped a second time.
 func TestAnExportIsNotMappedAgain(t *testing.T) {
 	t.Parallel()
 	g := &Gateway{Gateway: config.Gateway{Name: "g", Map: &job.Map{Fields: []job.MapField{{To: "amount", From: "Betrag"}}}}}

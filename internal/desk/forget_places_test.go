@@ -16,7 +16,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// everything is all that some Redis servers have, as text.
+// everything returns all keys and values of some Redis servers as text.
 func everything(t *testing.T, nodes ...redis.UniversalClient) string {
 	t.Helper()
 	var all strings.Builder
@@ -51,7 +51,7 @@ func everything(t *testing.T, nodes ...redis.UniversalClient) string {
 	return all.String()
 }
 
-// Forgetting is the same with sealed payloads, in a cluster and at the embedded Redis.
+// Forgetting works with sealed payloads, in a cluster, and with the embedded Redis.
 func TestForgettingAtEachKindOfRedis(t *testing.T) {
 	t.Parallel()
 	const sealed = "encryption: {keys: {k1: \"${KEY}\"}, active: k1, require: true}\n"
@@ -123,7 +123,7 @@ func TestForgettingAtEachKindOfRedis(t *testing.T) {
 	}
 }
 
-// field is one of a record's, by its name in Redis.
+// field returns a field of a record, by its name in Redis.
 func (c *clerk) field(id, name string) string {
 	c.t.Helper()
 	v, err := c.redis.HGet(c.t.Context(), "spillway:{bank}:job:"+id, name).Result()
@@ -131,13 +131,13 @@ func (c *clerk) field(id, name string) string {
 	return v
 }
 
-// over has a job been over for some time.
+// over makes a job look as if it had been over for some time.
 func (c *clerk) over(id string, ago time.Duration) {
 	c.t.Helper()
 	c.must(c.redis.HSet(c.t.Context(), "spillway:{bank}:job:"+id, "fin", time.Now().Add(-ago).UnixMicro()).Err())
 }
 
-// erase has jobs erased that have been over for an hour. It is killed after that many steps; 0: it is not.
+// erase erases jobs that have been over for an hour. It is killed after so many steps; 0 means never.
 func (c *clerk) erase(steps int) (int64, error) {
 	c.t.Helper()
 	done, n := 0, map[string]int64(nil)
@@ -152,10 +152,10 @@ func (c *clerk) erase(steps int) (int64, error) {
 
 var errKilled = errors.New("killed")
 
-// What has been over for long enough is erased, wherever the process that does it is killed; what has not, or is not over, stays.
+// Jobs that have been over for long are erased, at whatever step the process is killed. Other jobs stay.
 func TestWhatHasBeenOverForLongIsErased(t *testing.T) {
 	t.Parallel()
-	for killed := range 3 { // before the outcomes are written anew, and amid that
+	for killed := range 3 { // before the outcomes are rewritten, and during that
 		t.Run(fmt.Sprint("killed after ", killed), func(t *testing.T) {
 			t.Parallel()
 			c := newClerk(t)
@@ -207,7 +207,7 @@ func TestWhatHasBeenOverForLongIsErased(t *testing.T) {
 	}
 }
 
-// A feed is not written anew for jobs whose outcomes are long gone from it.
+// A feed is not rewritten for jobs whose outcomes it no longer has.
 func TestAFeedWithoutTheirOutcomesIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := newClerk(t)

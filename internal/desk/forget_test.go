@@ -23,7 +23,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// clerk is somebody at the desk of a gateway.
+// clerk works at the desk of a gateway.
 type clerk struct {
 	t     *testing.T
 	srv   *testkit.RedisServer // which writes its file without compression; nil where the Redis is of another kind
@@ -40,7 +40,7 @@ func newClerk(t *testing.T) *clerk {
 	return c
 }
 
-// newClerkAt has the clerk at any Redis, with more at the top of the file.
+// newClerkAt returns a clerk with this Redis, and with more at the top of the file.
 func newClerkAt(t *testing.T, url, more string) *clerk {
 	t.Helper()
 	c := &clerk{t: t}
@@ -63,7 +63,7 @@ func (c *clerk) must(err error) {
 	}
 }
 
-// put takes jobs in, whose payloads, references and errors say secret-ID.
+// put accepts jobs. Their payloads contain secret-ID, and so do their references and errors later.
 func (c *clerk) put(amount int, ids ...string) (out []job.Admittance) {
 	c.t.Helper()
 	jobs := make([]job.Job, len(ids))
@@ -78,7 +78,7 @@ func (c *clerk) put(amount int, ids ...string) (out []job.Admittance) {
 	return out
 }
 
-// call ends a job's first call.
+// call makes the first call of a job, which ends with this status.
 func (c *clerk) call(id string, status int) {
 	c.t.Helper()
 	g := c.d.Gateways[0]
@@ -99,7 +99,7 @@ func asJSON(o feed.Outcome) string {
 	return fmt.Sprint(string(text), err)
 }
 
-// onDisk is Redis's file.
+// onDisk returns the content of Redis's file.
 func (c *clerk) onDisk() []byte {
 	c.t.Helper()
 	c.must(c.srv.Client().Save(c.t.Context()).Err())
@@ -119,7 +119,7 @@ func (c *clerk) outcomes() []feed.Outcome {
 	return all
 }
 
-// What is forgotten is nowhere in Redis; what the books are made of, and the id, stay.
+// Nothing of a forgotten job is in Redis, except its id and what the books need.
 func TestWhatIsForgottenIsNotInRedis(t *testing.T) {
 	t.Parallel()
 	c := newClerk(t)
@@ -220,7 +220,7 @@ func (c *clerk) still(told []feed.Outcome, before Audit) {
 	}
 }
 
-// The feed is written anew in parts, while more is told, and however often somebody gives up.
+// A feed that is too long for one step is rewritten in parts.
 func TestALongFeedForgets(t *testing.T) {
 	t.Parallel()
 	c := newClerk(t)

@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// fill gives each field that is reached from v some value.
+// fill sets each field that can be reached from v.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -36,7 +36,8 @@ func fill(v reflect.Value) {
 	}
 }
 
-// What is no fact of the record alone, and what a table or a page has a place of its own for. All else is a fact of Given or Facts.
+// elsewhere are the fields that do not come from the record alone. placed are those with their own place in a table or on a page. All other fields are
+// facts of Given or Facts.
 var (
 	elsewhere = " Why ETA ETAMost Settled "
 	placed    = " ID Gateway State Why ETA ETAMost Batch Cost Amount Attempts Spent Replays Key Reason Status HasIt Calls PayloadDeleted "
@@ -50,7 +51,7 @@ func fieldsBut(names string, see func(reflect.StructField)) {
 	}
 }
 
-// A field that is new in the view of a job is filled in from the record.
+// Each field in the view of a job is set from the record.
 func TestEachFieldOfAJobIsFilledIn(t *testing.T) {
 	t.Parallel()
 	var r job.Record
@@ -66,7 +67,7 @@ func TestEachFieldOfAJobIsFilledIn(t *testing.T) {
 	})
 }
 
-// What is new in it is shown by the command and in the console, which draw the facts.
+// Each field in the view of a job is one of the facts, which the command and the console show.
 func TestEachFieldOfAJobIsShown(t *testing.T) {
 	t.Parallel()
 	fieldsBut(placed, func(f reflect.StructField) {

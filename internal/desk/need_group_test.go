@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Needs of many gateways that are alike are one, in the place of the first; what is of one gateway stands for itself.
+// Equal needs of many gateways become one, in the place of the first. Needs of one gateway stay apart.
 func TestNeedsThatAreAlikeAreOne(t *testing.T) {
 	t.Parallel()
 	at := func(hour int) *time.Time { return new(time.Date(2026, 11, 30, hour, 0, 0, 0, time.UTC)) }

@@ -15,7 +15,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// What a person has to do stands in the order of its urgency, with since when, what waits for it and what to type. What ends by itself is not among it.
+// Needs are in the order of their urgency. Each says since when, which jobs wait for it, and what to type. States that end by themselves are no needs.
 func TestWhatNeedsAPersonIsSaidMostUrgentFirst(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
@@ -74,7 +74,7 @@ paused paused 3 jobs 2h0m0s`
 	}
 }
 
-// A gateway that was paused says since when, and so does one whose circuit is open.
+// A paused gateway says since when, and so does one that denies access.
 func TestAHoldSaysSinceWhen(t *testing.T) {
 	t.Parallel()
 	g := one(t)
@@ -101,7 +101,7 @@ func TestAHoldSaysSinceWhen(t *testing.T) {
 	check(Paused)
 }
 
-// That jobs are pending needs nobody, and neither do look-ups that failed a moment ago.
+// Pending jobs need no person. Look-ups need one only when they have failed for long.
 func TestLookupsNeedAPersonOnceTheyFailForLong(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)
@@ -121,7 +121,7 @@ func TestLookupsNeedAPersonOnceTheyFailForLong(t *testing.T) {
 	}
 }
 
-// A gateway that is held for a reader of its outcomes says so by a kind of its own; one whose data is doubted as well is stopped for that.
+// A gateway that is held for a reader of its outcomes has a kind of need of its own. If its data is in doubt too, it counts as stopped.
 func TestAReaderThatIsFarBehindNeedsAPerson(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 30, 3, 0, 0, 0, time.UTC)

@@ -9,7 +9,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Those that serve come first, and those that have been quiet for a while behind them.
+// Processes that serve come first, and silent ones after them.
 func TestWhoServesAndWhoIsSilent(t *testing.T) {
 	t.Parallel()
 	c := testkit.Server(t).Client()

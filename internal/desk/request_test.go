@@ -21,7 +21,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// seconded is the desk of a gateway at which a second person has to approve replays of more than two jobs, discards, and lifts of its brake.
+// seconded is the desk of a gateway where a second person has to approve replays of more than two jobs, discards, and lifts of its brake.
 type seconded struct {
 	t   *testing.T
 	cfg *config.Config
@@ -54,7 +54,7 @@ func (s *seconded) must(err error) {
 	}
 }
 
-// refused takes jobs in and has the gateway refuse them.
+// refused accepts jobs and parks them as refused.
 func (s *seconded) refused(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
@@ -72,7 +72,7 @@ func (s *seconded) refused(ids ...string) {
 
 func by(name string) By { return By{Who: name, Why: "a ticket of " + name, Via: roles.ByToken} }
 
-// asks begins an action by ann, and returns the request that it comes to; nil if it is done at once.
+// asks starts an action as ann, and returns the request for it. It returns nil if the action is done at once.
 func (s *seconded) asks(a Action, f deadletter.Filter) *Request {
 	s.t.Helper()
 	plan, err := s.g.alone(f).Plan(s.t.Context(), a, Options{})
@@ -111,7 +111,7 @@ func (s *seconded) says(what, want string, err error) {
 	}
 }
 
-// states is how many jobs are in each state.
+// states returns the states of jobs.
 func (s *seconded) states(ids ...string) string {
 	s.t.Helper()
 	var all []string
@@ -132,7 +132,8 @@ func (s *seconded) history() (all []string) {
 	return all
 }
 
-// What needs a second person is not done but asked for, with its filter, who, why and how much; he who asked does not approve it, another one does, once; and the trail has both.
+// An act that needs a second person becomes a request, with its filter, its person, its reason and its jobs. The person who made it can't approve it.
+// Another person can, once. The trail has both.
 func TestAnActWaitsForASecondPerson(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -178,7 +179,7 @@ func TestAnActWaitsForASecondPerson(t *testing.T) {
 	}
 }
 
-// Which acts count: what takes jobs in again is a replay, and what makes an end of them a discard.
+// An act that admits jobs again counts as a replay, and one that ends them as a discard.
 func TestWhichActsNeedASecondPerson(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -201,7 +202,7 @@ func TestWhichActsNeedASecondPerson(t *testing.T) {
 	}
 }
 
-// A request whose jobs have changed is not approved; one that was rejected, or too old, neither.
+// A request can't be approved if its jobs have changed, if it was rejected, or if it is too old.
 func TestARequestIsOfWhatWasShown(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -232,7 +233,7 @@ func TestARequestIsOfWhatWasShown(t *testing.T) {
 	}
 }
 
-// newReplacement gives a parked job another payload, and leaves it parked.
+// newReplacement returns a function that gives a parked job another payload, and leaves it parked.
 func (g *Gateway) newReplacement(t *testing.T) func(id, payload string) {
 	return func(id, payload string) {
 		t.Helper()
@@ -243,7 +244,8 @@ func (g *Gateway) newReplacement(t *testing.T) func(id, payload string) {
 	}
 }
 
-// Killed between the approval and the act, or in the middle of it, it is gone on with, once, by whoever serves the gateway; before that it is left to who approved it.
+// A process is killed between an approval and its act, or during the act. A dispatcher of the gateway continues the act, once, and only when the
+// process has given no sign of life for a while.
 func TestWhatWasApprovedIsGoneOnWith(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -252,14 +254,14 @@ func TestWhatWasApprovedIsGoneOnWith(t *testing.T) {
 	s.must(s.g.Books.Decide(t.Context(), r.ID, ledger.Decision{Approver: ledger.Approver{Who: "ben", Why: "fine"}, Via: "token", Approve: true, Owner: "killed"}))
 	_, _, err := s.g.Books.Readmit(t.Context(), []job.Return{{ID: "a", Generation: 1, Reason: job.Refused, Key: job.NextKey}}) // so far it came
 	s.must(err)
-	s.goesOn("while it is his to do", 0)
+	s.goesOn("while the approver may still do it", 0)
 	if all, _ := s.d.Requests(t.Context()); len(all) != 1 || all[0].State != "approved" {
 		t.Errorf("open are %+v", all)
 	}
 	s.says("approved again", "ben has approved it", s.approve(r.ID, "eve"))
 	s.g.newReplacement(t)("c", `{"amount":100,"currency":"EUR","payee":"somebody else"}`) // nobody has approved that
 	s.overdue(r.ID)
-	s.goesOn("when he has died", 1)
+	s.goesOn("when the approver's process has died", 1)
 	s.goesOn("once more", 0)
 	if got := s.states("a", "b", "c"); got != "queued queued parked" || s.again(r.ID).State != "done" {
 		t.Errorf("they are %s, and it is %s", got, s.again(r.ID).State)
@@ -287,13 +289,13 @@ func (s *seconded) goesOn(when string, want int) {
 	}
 }
 
-// overdue has whoever does what was approved have said nothing for too long.
+// overdue makes it look as if the process that carries out a request had died.
 func (s *seconded) overdue(id string) {
 	s.t.Helper()
 	s.must(s.g.redis.HSet(s.t.Context(), redisdb.NewKeys(s.g.Name).Request(id), "lease", 1).Err())
 }
 
-// A lift of brakes is asked for, done once, and ends when it would have ended had nobody died.
+// A lift of brakes is requested, and done once. It ends at the same time if its process is killed and another one continues.
 func TestALiftWaitsForASecondPersonAndIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -347,7 +349,7 @@ func TestALiftWaitsForASecondPersonAndIsDoneOnce(t *testing.T) {
 	}
 }
 
-// What is counted for an approval is what is done: a form says up to when its jobs were parked, and that may be any time.
+// An act takes only the jobs that were counted to decide whether it needs an approval, although a form may say any time up to which they were parked.
 func TestNoMoreIsDoneThanWasCounted(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -368,7 +370,7 @@ func TestNoMoreIsDoneThanWasCounted(t *testing.T) {
 	}
 }
 
-// Who has a name that is masked in the trail, since it looks like a card number, is known by it all the same.
+// A name that looks like a card number is masked in the trail. A person with such a name still can't approve their own request.
 func TestNobodyApprovesHisOwnActByAMaskedName(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -383,7 +385,7 @@ func TestNobodyApprovesHisOwnActByAMaskedName(t *testing.T) {
 	}
 }
 
-// A request goes along when its gateway is renamed, and nobody approves it meanwhile.
+// A request moves with its gateway when that is renamed. It can't be approved meanwhile.
 func TestARequestGoesAlongWithItsGateway(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)
@@ -404,7 +406,7 @@ func TestARequestGoesAlongWithItsGateway(t *testing.T) {
 	}
 }
 
-// A gateway takes a hundred requests at once; those that are void make room.
+// A gateway has at most a hundred open requests. Void ones make room.
 func TestRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newSeconded(t)

@@ -13,7 +13,7 @@ import (
 	"spillway/internal/job"
 )
 
-// admit takes jobs in: an id, and its payload.
+// admit accepts jobs, given as pairs of an id and a payload.
 func (g *Gateway) admit(t *testing.T, all ...string) {
 	t.Helper()
 	var jobs []job.Job
@@ -26,7 +26,7 @@ func (g *Gateway) admit(t *testing.T, all ...string) {
 	}
 }
 
-// found follows the pages of a search.
+// found follows the pages of a search, and returns all ids.
 func found(t *testing.T, d *Desk, q JobSearch) (ids string, pages int, unread int64) {
 	t.Helper()
 	var all []string
@@ -96,7 +96,7 @@ func TestJobsAreFoundByWhatStandsInTheirPayloads(t *testing.T) {
 	}
 }
 
-// A page has about as many jobs as are asked for, and the next one goes on.
+// A search has pages of about the length that is asked for, and the pages have all jobs.
 func TestASearchHasPages(t *testing.T) {
 	t.Parallel()
 	g := one(t)
