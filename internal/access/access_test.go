@@ -46,7 +46,7 @@ func (e *endpoint) fetch(ctx context.Context) (Answer, error) {
 	return Answer{Token: fmt.Sprintf("token-%d", n), Life: e.life}, nil
 }
 
-// process is a keeper as another process would have it.
+// process returns a keeper, as each process has one.
 func process(t *testing.T, e *endpoint, gateway string, with ...func(*Config)) *Keeper {
 	t.Helper()
 	cfg := Config{Gateway: gateway, Redis: testkit.Client(t), Credentials: "id secret", Fetch: e.fetch, Within: 10 * time.Second,
@@ -71,7 +71,7 @@ func current(t *testing.T, k *Keeper) *Token {
 	return got
 }
 
-// Eight processes that call all the time share one token: one request for each of several lives, and none of them is ever without one.
+// Eight processes that call all the time share one token. There is one request for each of several lives.
 func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
 	t.Parallel()
 	const life, lives = 2 * time.Second, 4
@@ -110,7 +110,7 @@ func TestProcessesShareOneTokenOverItsLives(t *testing.T) {
 	t.Logf("%d requests, %d of %d calls had to wait", e.asked.Load(), without.Load(), used.Load())
 }
 
-// A process that dies while it fetches keeps the others from a token for no longer than a fetch may take.
+// A process dies while it fetches a token. Another one fetches a token as soon as a fetch may not take any longer.
 func TestAProcessThatDiesWhileItFetchesIsReplaced(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
@@ -144,7 +144,7 @@ func TestAProcessThatDiesWhileItFetchesIsReplaced(t *testing.T) {
 	}
 }
 
-// A refused token is dropped once for all processes. One that was fetched in its place is not, until it is older.
+// A refused token is replaced once for all processes. The new token is not replaced if it is refused, until it is older.
 func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	t.Parallel()
 	e, gateway := &endpoint{life: time.Hour}, testkit.Gateway(t)
@@ -172,7 +172,7 @@ func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	if got := strings.Join(a.Known(), " "); got != "token-2 token-1" {
 		t.Errorf("answers are searched for %q", got)
 	}
-	// As old as that, it may have been revoked as well.
+	// Once it is old, it may have been revoked too.
 	k := redisdb.NewKeys(gateway).AccessOf(digest(nil, "id secret"))
 	testkit.Client(t).HSet(t.Context(), k, "number", "1000")
 	second.number = "1000"
@@ -181,7 +181,7 @@ func TestARefusedTokenIsReplacedOnce(t *testing.T) {
 	}
 }
 
-// While the endpoint says no, all processes together ask it as seldom as the back-off says, and a new one of them asks at once when the credentials are others.
+// While the endpoint refuses, all processes together ask no more often than the back-off permits. A new process with other credentials asks at once.
 func TestARefusalIsAskedForAgainLaterAndLater(t *testing.T) {
 	t.Parallel()
 	e, gateway := &endpoint{life: time.Hour}, testkit.Gateway(t)
@@ -224,7 +224,7 @@ func TestARefusalIsAskedForAgainLaterAndLater(t *testing.T) {
 	}
 }
 
-// What the endpoint asks for is kept to, and a machine that can't reach it keeps nobody else from asking.
+// No process asks before the time that the endpoint asks for. A local fault of one machine does not keep others from asking.
 func TestAWaitIsKeptToAndALocalFaultIsNobodyElses(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
@@ -252,7 +252,7 @@ func TestAWaitIsKeptToAndALocalFaultIsNobodyElses(t *testing.T) {
 	current(t, process(t, &endpoint{life: time.Hour}, other))
 }
 
-// With encryption the token lies sealed in Redis, and one that somebody put there in plain is not used.
+// With encryption, the token in Redis is sealed. A plain token that somebody put there is not used.
 func TestATokenIsSealed(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
@@ -282,7 +282,7 @@ func TestATokenIsSealed(t *testing.T) {
 	}
 }
 
-// failsFirst has a process ask until its failure is written down.
+// failsFirst has a process ask until its failure is in Redis.
 func failsFirst(t *testing.T, k *Keeper, c redis.UniversalClient, gateway string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -296,7 +296,7 @@ func failsFirst(t *testing.T, k *Keeper, c redis.UniversalClient, gateway string
 	waiting.Wait()
 }
 
-// In plain it has a TTL, as has what is known of a failure.
+// A token in plain has a TTL, and so has the record of a failure.
 func TestWhatIsInRedisEnds(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
@@ -322,7 +322,7 @@ func TestWhatIsInRedisEnds(t *testing.T) {
 	}
 }
 
-// A life counts from before the token was asked for, in the process that fetched it and in those that read it.
+// The life of a token counts from before the request, in the process that fetched it and in those that read it.
 func TestALifeCountsFromTheRequest(t *testing.T) {
 	t.Parallel()
 	gateway := testkit.Gateway(t)
@@ -339,7 +339,7 @@ func TestALifeCountsFromTheRequest(t *testing.T) {
 	}
 }
 
-// While the token is fresh no call asks Redis for anything.
+// While the token is fresh, calls send no command to Redis.
 func TestAFreshTokenCostsRedisNothing(t *testing.T) {
 	t.Parallel()
 	e, counted := &endpoint{life: time.Hour}, &counting{}
@@ -390,7 +390,7 @@ func TestCloseEndsAWait(t *testing.T) {
 	}
 }
 
-// Everything of a gateway is on one node of a cluster, and the Redis inside runs the scripts as a server does.
+// The scripts run in a cluster, where all keys of a gateway are on one node, and in the embedded Redis.
 func TestTheScriptsRunOnAClusterAndEmbedded(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]string{"cluster": testkit.Cluster(t).URL(), "embedded": redisdb.Embedded} {
@@ -416,7 +416,7 @@ func TestTheScriptsRunOnAClusterAndEmbedded(t *testing.T) {
 	}
 }
 
-// A stop does not wait for a token endpoint that hangs, however a renewal ahead began.
+// A stop does not wait for a token endpoint that hangs, also during a renewal ahead.
 func TestAWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})
@@ -445,7 +445,7 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	<-over
 }
 
-// What seems to have begun later than now is from before Redis's clock was set back: nobody waits for it, and a token of then is not used.
+// Redis's clock is set back. A back-off that began in the future is not waited for, and a token from the future is not used.
 func TestRedisClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	const step = 2 * time.Hour

@@ -17,7 +17,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// The way to token_url is looked at as that to the gateway, and nothing is asked for there.
+// Doctor checks the connection to token_url as it does that to the gateway, and sends no request.
 func TestTheWayToTheTokenURL(t *testing.T) {
 	t.Parallel()
 	url, calls := listening(t)
@@ -62,7 +62,7 @@ func TestAGatewayWithoutAToken(t *testing.T) {
 	w.expect("access_token", Fail, "it is not called: no access token: HTTP 401 from https://t.example/token: invalid_client", "check request.oauth2")
 }
 
-// A token_url that nobody has verified is named where tokens are fetched there.
+// Doctor names an unverified token_url if tokens are fetched there.
 func TestAnUnverifiedTokenURL(t *testing.T) {
 	t.Parallel()
 	p := packs.Pack{Unverified: []string{"request.oauth2.token_url"},

@@ -7,7 +7,7 @@ import (
 	"spillway/internal/config"
 )
 
-// Gateways with one address and one credential are named once, with what makes an id known to all of them.
+// Gateways with the same address and the same credentials are named once, with the setting that makes ids unique among them.
 func TestGatewaysOfOneAccountAreNamed(t *testing.T) {
 	t.Parallel()
 	gateway := func(name, url, request string) string {

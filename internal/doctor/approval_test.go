@@ -11,7 +11,7 @@ import (
 	"spillway/internal/roles"
 )
 
-// Doctor says where nobody can approve, and that Redis's password goes around approvals.
+// Doctor says if nobody can approve, and that Redis's password circumvents approvals.
 func TestAnApprovalThatBindsNobody(t *testing.T) {
 	t.Parallel()
 	g := config.Gateway{Name: "stripe", Approval: job.Approval{BatchOver: job.Amounts{"EUR": big.NewInt(1)}}}

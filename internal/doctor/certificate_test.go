@@ -59,7 +59,7 @@ func TestOwnAuthorityAndCertificate(t *testing.T) {
 	}
 }
 
-// Files that this user may not read leave the rest to be looked at.
+// If the files of request.tls can't be read, doctor says so and makes the other checks.
 func TestFilesOfTLSThatCantBeRead(t *testing.T) {
 	t.Parallel()
 	text := []byte("gateways:\n  g:\n    request: {url: \"https://127.0.0.1:1/\", tls: {ca: away.pem}}\n    leak: {limits: [1/s]}\n")

@@ -28,10 +28,10 @@ type patient struct {
 	p Params
 }
 
-// sound is what a Redis must be given to pass without a warning.
+// sound are the arguments of a redis-server for which doctor has no warning.
 var sound = []string{"--appendonly", "yes", "--maxmemory", "200mb"}
 
-// newPatient has the gateway's part of the file as YAML, its lines without indent.
+// newPatient returns a patient. gateway is the gateway's part of the file in YAML, without indent.
 func newPatient(t *testing.T, redis string, gateway ...string) *patient {
 	t.Helper()
 	return newNamed(t, redis, "g", gateway...)
@@ -50,7 +50,7 @@ func newNamed(t *testing.T, redis, name string, gateway ...string) *patient {
 	return &patient{t, Params{Config: cfg, Gateways: cfg.Gateways, ReachWithin: time.Minute}}
 }
 
-// listening returns a URL where somebody listens; what is called there is counted.
+// listening returns the URL of a server, and the number of requests to it.
 func listening(t *testing.T) (url string, calls *atomic.Int64) {
 	t.Helper()
 	calls = &atomic.Int64{}
@@ -85,7 +85,7 @@ func unhurried(r Report) Report {
 	return r
 }
 
-// expect wants a check of that name and level whose message and hint hold these.
+// expect fails the test unless there is a check of this name and level, with these texts in its message and hint.
 func expect(t *testing.T, r Report, name string, level Level, message, hint string) {
 	t.Helper()
 	if !has(r, name, level, message, hint) {
@@ -161,7 +161,7 @@ func TestRedisThatLosesJobs(t *testing.T) {
 	}
 }
 
-// A call without a key that Redis forgets is made again, and nobody knows.
+// Without idempotency keys, a call that Redis has forgotten would be made again. Doctor warns of a Redis that may forget.
 func TestAKeylessGatewayOnARedisThatForgets(t *testing.T) {
 	t.Parallel()
 	url, _ := listening(t)
@@ -200,7 +200,7 @@ func TestSkewedClock(t *testing.T) {
 	t.Parallel()
 	url, _ := listening(t)
 	p := newPatient(t, testkit.Server(t, sound...).URL(), request(url), limits)
-	// A busy machine may take so long for one answer that the clocks are seen further apart.
+	// On a busy machine, the clocks seem further apart if an answer takes long.
 	seen := func(ahead time.Duration, level Level, message, hint string) {
 		p.p.Now = func() time.Time { return time.Now().Add(ahead) }
 		testkit.Eventually(t, time.Minute, message, func() bool { return has(p.examine(), "clock", level, message, hint) })
@@ -304,7 +304,7 @@ func TestFineConfigurations(t *testing.T) {
 	}
 }
 
-// What was measured counts for more than what is common: a cap that is too low for the calls as they are.
+// The cap on calls in flight is compared with the measured duration of calls, if it is known.
 func TestInFlightAgainstMeasuredCalls(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, "redis://127.0.0.1:1/0", `request: {url: "https://pay.example/"}`, "leak: {limits: [100/s], max_in_flight: 100}")
@@ -336,7 +336,7 @@ func TestGatewaysThatCantBeReached(t *testing.T) {
 	}
 }
 
-// silent returns an address that takes connections and never says a word.
+// silent returns an address that accepts connections and never sends anything.
 func silent(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -409,7 +409,7 @@ func TestChecksAsJSON(t *testing.T) {
 	}
 }
 
-// Redis holds the payments: what stands between it and others is looked at before it is reached.
+// Doctor checks from the address whether others can read or change the data in Redis, also if Redis can't be reached.
 func TestARedisThatOthersCanReach(t *testing.T) {
 	t.Parallel()
 	const open, bare = "redis_tls", "redis_password"

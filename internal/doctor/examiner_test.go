@@ -11,7 +11,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// However many ask, there is one examination at a time, and its report holds for a while. Who can't wait gets what there is.
+// Any number of callers share one examination, and its report is used for a while. A caller that can't wait gets the last report.
 func TestAnExaminerLooksOnceForAll(t *testing.T) {
 	t.Parallel()
 	url, _ := listening(t)
@@ -50,7 +50,7 @@ func TestAnExaminerLooksOnceForAll(t *testing.T) {
 	}
 }
 
-// An open Redis that is handed in is looked at, and stays open.
+// An open Redis can be passed in. It is examined, and stays open.
 func TestAnOpenRedisIsLookedAt(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t, testkit.Server(t, sound...).URL(), "request: {url: \"http://127.0.0.1:1/\"}", "leak: {limits: [100/s]}").p

@@ -20,7 +20,7 @@ func TestReadersOfOutcomes(t *testing.T) {
 	if r := w.examine(); strings.Contains(list(r), "outcomes_") {
 		t.Errorf("a reader that was told just now:\n%s", list(r))
 	}
-	// An outcome of long ago comes first.
+	// Now the first outcome is an old one.
 	long := time.Now().Add(-time.Hour)
 	w.must(w.c.Del(t.Context(), w.k.Outcomes(), w.k.Feed()).Err())
 	s := dispatch.Store(w.c, w.g)

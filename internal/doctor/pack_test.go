@@ -44,7 +44,7 @@ func TestWhatContradictsAPack(t *testing.T) {
 	}
 }
 
-// Only what holds is named: a value that the file has itself is no longer the pack's.
+// Only unverified values that are in force are named. A value in the file replaces that of the pack.
 func TestUnverifiedValuesThatHold(t *testing.T) {
 	t.Parallel()
 	p := packs.Pack{Unverified: []string{"answers.rules.running", "answers.rules.done", "request.key_lifetime", "reference"},

@@ -132,7 +132,7 @@ func TestRestoredSnapshot(t *testing.T) {
 	w.expect("snapshot", Fail, "restored to 1970-01-01", "--after-restore")
 }
 
-// history is as many calls that met this status, a while apart, the last one just now.
+// history returns the history of n calls with this status. The last call was just now.
 func history(status, n int, apart time.Duration) string {
 	var b strings.Builder
 	for i := n - 1; i >= 0; i-- {
@@ -150,7 +150,7 @@ func TestJobThatOnlyMeets429(t *testing.T) {
 	} {
 		w.must(w.c.HSet(t.Context(), w.k.Job(id), "h", h).Err())
 	}
-	// Of the last one the oldest calls were dropped, but its first is known.
+	// The history of the last job has lost its oldest calls, but the time of its first call is known.
 	w.must(w.c.HSet(t.Context(), w.k.Job("lock"), "h", history(429, 40, time.Minute), "f", time.Now().Add(-2*time.Hour).UnixMicro()).Err())
 	r := w.examine()
 	expect(t, r, "too_many", Warn, "2 jobs have met 429 on every call for an hour: lock, stuck", "dispatcher job lock")

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Who may do what, written down once more: other tests ask each path, page and command, and go by the table that this one holds.
+// This test has the table of roles and needs a second time. Other tests compare each path, page and command with the table.
 func TestWhoMayDoWhat(t *testing.T) {
 	t.Parallel()
 	all := []Role{Metrics, Viewer, Producer, Operator, Approver, Admin}

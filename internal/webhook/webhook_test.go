@@ -26,7 +26,7 @@ const (
 	newSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 )
 
-// The standard's own example: what its libraries are tried with.
+// This is the example of the standard, with which its libraries are tested.
 func TestTheSignatureIsTheStandards(t *testing.T) {
 	t.Parallel()
 	s, err := New(Config{URL: "https://h/", Secrets: []string{oldSecret}})
@@ -38,7 +38,7 @@ func TestTheSignatureIsTheStandards(t *testing.T) {
 	}
 }
 
-// receiver verifies as the standard tells receivers to, and notes what it took.
+// receiver verifies requests as the standard says, and records the events that it accepted.
 type receiver struct {
 	t      *testing.T
 	secret string
@@ -72,7 +72,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	w.WriteHeader(status)
 }
 
-// verify is the standard's way to verify, with constant-time comparison and a tolerance of five minutes.
+// verify verifies a request as the standard says, with constant-time comparison and a tolerance of five minutes.
 func verify(secret string, h http.Header, body []byte) error {
 	at, err := strconv.ParseInt(h.Get("webhook-timestamp"), 10, 64)
 	if age := time.Since(time.Unix(at, 0)); err != nil || age > 5*time.Minute || age < -5*time.Minute {
@@ -105,7 +105,7 @@ func rig(t *testing.T, secret string, answer func(id string, times int) int) (*r
 	return r, s
 }
 
-// outcomes are three of each of some jobs, mixed, and of their batch.
+// outcomes returns three outcomes of each of some jobs, mixed, then one of their batch and one of a later job.
 func outcomes(jobs int) (page []feed.Outcome) {
 	put := func(id, state string) {
 		at := time.UnixMicro(1_763_742_851_000_000 + int64(len(page))).UTC()
@@ -121,7 +121,7 @@ func outcomes(jobs int) (page []feed.Outcome) {
 	return page
 }
 
-// ordered fails the test unless each outcome was taken once, those of a job in order, and the batch's behind those before it.
+// ordered fails the test unless each outcome was accepted once, those of one job in order, and that of the batch after all before it.
 func (r *receiver) ordered(page []feed.Outcome) {
 	r.t.Helper()
 	last, seen := map[string]int{}, map[string]bool{}
@@ -159,7 +159,7 @@ func TestOutcomesAreSentInOrderWithinAJob(t *testing.T) {
 	}
 }
 
-// What the receiver can't take now is sent again until it is taken, and nothing that was taken is.
+// An outcome that the receiver can't accept now is sent again until it is accepted. Accepted outcomes are not sent again.
 func TestOutcomesAreSentAgainUntilTheyAreTaken(t *testing.T) {
 	t.Parallel()
 	failures := []int{500, 503, 408, 429, 425}
@@ -187,7 +187,7 @@ func TestOutcomesAreSentAgainUntilTheyAreTaken(t *testing.T) {
 	}
 }
 
-// What the receiver refuses stops the sending there: all before it were taken, and the error says how to go on.
+// A refused outcome stops the sending. All outcomes before it were accepted, and the error says how to go on.
 func TestARefusalStopsTheSendingThere(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{410, 400, 301} {
@@ -246,7 +246,7 @@ func TestAReceiverSaysWhenItWantsToBeAskedAgain(t *testing.T) {
 	}
 }
 
-// More seconds than a duration holds are an hour, as any that are too many.
+// Retry-After has more seconds than a duration can have. As with any long time, the next try is in an hour.
 func TestAReceiverThatWantsToBeAskedNeverAgainIsAskedInAnHour(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
