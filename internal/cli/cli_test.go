@@ -226,7 +226,7 @@ func TestProgressIsForTerminalsAlone(t *testing.T) {
 	}
 }
 
-// A bar that is wider than its terminal leaves a line behind at each step.
+// A bar is not wider than its terminal: otherwise each step would leave a line.
 func TestProgressStaysOnItsTerminal(t *testing.T) {
 	t.Parallel()
 	f := setup()
@@ -262,7 +262,7 @@ func TestProgressShowsRateAndETA(t *testing.T) {
 	})
 }
 
-// tree is a program to try Main with.
+// tree returns a program for the tests of Main.
 func tree(f *fixture, run func(*cobra.Command, []string) error) *cobra.Command {
 	var common Common
 	var mode string
@@ -338,7 +338,7 @@ func TestMainShowsHelpOnStandardOutput(t *testing.T) {
 	}
 }
 
-// unmade is a map that nobody has made: writing to it is a fault of the program.
+// unmade returns a nil map: writing to it panics.
 func unmade() map[string]int { return nil }
 
 func TestPanicBecomesOneLine(t *testing.T) {
@@ -389,7 +389,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// timeout(1) signals its child, and then the child's group: a command that is draining must not be cut off by that.
+// timeout(1) signals its child, and then the child's group. The second signal must not end a command that is draining.
 func TestASignalSentTwiceIsOne(t *testing.T) {
 	t.Parallel()
 	f, signals, heard := setup(), make(chan os.Signal), make(chan struct{})
@@ -420,7 +420,7 @@ func TestCommonFlags(t *testing.T) {
 	}
 }
 
-// An id or a reference is the word of others: it steers no terminal, turns no text around, and computes nothing in a spreadsheet.
+// Ids and references come from others. In the output they control no terminal, change no direction of text, and are no formulas in a spreadsheet.
 func TestWordsOfOthersAreHarmless(t *testing.T) {
 	t.Parallel()
 	const nasty = "a\u009b31mb\u202ec\u2066d\x7fe\U000e0001f\tg\x1b[0m"
@@ -483,7 +483,7 @@ func TestAPasswordInTheCommandLineIsWarnedOf(t *testing.T) {
 	}
 }
 
-// Sentences are the way by which a server's remarks, names and paths come to a terminal.
+// Remarks, names and paths from a server control no terminal in sentences either.
 func TestNoSentenceSteersTheTerminal(t *testing.T) {
 	t.Parallel()
 	for _, width := range []int{0, 20} {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever is in a table, no line is wider than the terminal, and not a character is lost.
+// Whatever a table contains, no line is wider than the terminal, and no character is lost.
 func TestATableStaysOnItsTerminal(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +93,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// Errors, hints, remarks and questions break between words on a terminal; elsewhere a line stays one.
+// On a terminal, errors, hints, remarks and questions break between words. Elsewhere lines do not break.
 func TestSentencesBreakBetweenWordsOnATerminal(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{0: "x: one two three four\nhint: see \"x y z\"\n", 20: "x: one two three\n  four\nhint: see \"x y z\"\n"} {

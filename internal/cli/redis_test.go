@@ -9,7 +9,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Each kind of an error of Redis is coded by itself, and can be shown with and without a cause.
+// Each kind of error of Redis has its code, and can be shown with and without a cause.
 func TestErrorsOfRedisAreShown(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[error]job.Code{redisdb.ErrURL: job.CodeUsage, redisdb.ErrAway: job.CodeUnavailable, redisdb.ErrLate: job.CodeUnavailable, redisdb.ErrDenied: job.CodeFailed} {

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/job"
 )
 
-// Half of an amount is another amount: sums break between currencies alone, however narrow the terminal is.
+// A part of an amount is another amount. So sums break only between currencies, however narrow the terminal is.
 func TestSumsAreWholeOnANarrowTerminal(t *testing.T) {
 	t.Parallel()
 	large, _ := new(big.Int).SetString("123456789012345678901", 10)

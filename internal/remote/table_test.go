@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// An operation that is not in the table is served by nobody.
+// Each operation is in the table: otherwise no dispatcher serves it.
 func TestEveryOperationIsInTheTable(t *testing.T) {
 	t.Parallel()
 	var inTable []string

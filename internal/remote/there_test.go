@@ -11,7 +11,7 @@ import (
 	"spillway/internal/job"
 )
 
-// What answers at the address may point elsewhere: the token and the act stay where they were sent.
+// If the server redirects a request, the token and the act are not sent to the new address.
 func TestARedirectTakesNothingElsewhere(t *testing.T) {
 	t.Parallel()
 	var came atomic.Int32
@@ -38,7 +38,7 @@ func TestARedirectTakesNothingElsewhere(t *testing.T) {
 	}
 }
 
-// A batch may be called "..": a proxy, and net/http, take that in a path for a step up.
+// A batch may be called "..". It is escaped in the path, where proxies and net/http would take it for the parent.
 func TestANameThatLooksLikeAStepIsEscaped(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Value
@@ -60,7 +60,7 @@ func TestANameThatLooksLikeAStepIsEscaped(t *testing.T) {
 	}
 }
 
-// What answers at the address may never end.
+// An answer without an end is not read beyond a bound.
 func TestAnAnswerWithoutAnEndIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

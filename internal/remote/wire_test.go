@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A body is one object, and nothing is behind it.
+// A body is one object, with nothing after it.
 func TestWhatIsBehindABodyIsRefused(t *testing.T) {
 	t.Parallel()
 	path := func(string) string { return "g" }
