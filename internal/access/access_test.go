@@ -430,8 +430,15 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 			return Answer{Token: "a", Life: time.Second}, nil
 		}
 	})
-	current(t, k)
-	testkit.Eventually(t, time.Minute, "a renewal ahead, or of an ended token, to hang", func() bool { return k.Current() == nil && fetches.Load() > 1 })
+	calls, end := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	callers.Go(func() {
+		for calls.Err() == nil {
+			_ = k.Wait(calls)
+			<-time.After(time.Millisecond)
+		}
+	})
+	testkit.Eventually(t, time.Minute, "a renewal ahead, or of an expired token, to hang", func() bool { return fetches.Load() > 1 && k.Current() == nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	over := make(chan struct{})
@@ -441,8 +448,10 @@ func TestAWaitEndsWithItsContext(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Error("a wait goes on though its context has ended")
 	}
+	end()
 	close(hang)
 	<-over
+	callers.Wait()
 }
 
 // Redis's clock is set back. A back-off that began in the future is not waited for, and a token from the future is not used.
