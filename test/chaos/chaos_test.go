@@ -23,7 +23,7 @@ var (
 	laned  = flag.String("lanes", "", "on: the jobs of all gateways are in lanes; off: of one alone; empty: on with every other seed")
 )
 
-// chaos is one run: a world, its faults, and what is written down of both.
+// chaos is one run: a world, its faults, and the records of both.
 type chaos struct {
 	*world
 	seed   uint64
@@ -32,14 +32,14 @@ type chaos struct {
 	begun  time.Time
 	posts  []*post
 	over   chan struct{} // closes when the faults stop
-	ended  chan struct{} // closes when nobody is to be started again
+	ended  chan struct{} // closes when no dispatcher is to be started again
 
 	mu        sync.Mutex
 	journal   *os.File
 	lines     []note
 	faults    []string // of the program
 	counts    map[string]int
-	disturbed []span // when the way to Redis, Redis, or a dispatcher was
+	disturbed []span // when the line to Redis, Redis itself, or a dispatcher was disturbed
 	accounts  map[string]*account
 }
 
@@ -50,23 +50,23 @@ type note struct {
 
 type span struct{ from, to time.Time }
 
-// account is what was done to one gateway, and with its jobs.
+// account records what was done to one gateway and to its jobs.
 type account struct {
 	*gateway
 	rate    int // calls a second by the file
 	keyless bool
-	asked   bool // the gateway is asked after jobs in doubt
+	asked   bool // the gateway is asked about jobs in doubt
 	cap     int  // of calls under way; 0 for none
 	limits  []change
 	lowered []span         // when the provider allowed less than its contract
 	jobs    []string       // every job that was offered, all of them accepted in the end
 	settled map[string]int // how often a person said that a job was not charged
-	last    []string       // the jobs that came in when all trouble was over
-	lively  string         // what became of these
+	last    []string       // the jobs that were enqueued when all trouble was over
+	lively  string         // what became of them
 	files   int
 	runs    int // of enqueue
 
-	// what came of it
+	// the results
 	states   map[string]int
 	most     map[time.Duration]int // calls in a window
 	together int                   // calls under way at once
@@ -77,8 +77,8 @@ type contract struct {
 	rate, cap int
 }
 
-// The gateways: one with keys and little room at admission, one without keys, one with a cap of calls under way and a
-// longer limit beside the short one, whose jobs are in lanes, and one without keys that is asked what became of a call, and lags, fails and hangs now and then when it is. Each has some jobs that it never digests.
+// The gateways. One has keys and little room at admission. One has no keys. One has a cap of calls under way, a long limit beside the
+// short one, and jobs in lanes. One has no keys and is asked what became of a call; its look-ups lag, and some fail or hang. Each has some jobs that always fail.
 var accounts = []contract{
 	{spec: spec{name: "stripe", provider: provider.Config{Limits: limits("60/s"), Service: 20 * ms, RetryAfter: sec, Fates: poisoned(0.04)},
 		request: "key_lifetime: 24h", rest: "leak: {limits: [60/s], jitter: 10ms}\nadmission: {limits: [60/s], burst: 120}\n" + patient}, rate: 60},
@@ -91,14 +91,14 @@ var accounts = []contract{
 }
 
 const (
-	// inLanes has the few jobs of each amount, over all files, keep a limit of their own.
+	// inLanes gives the few jobs of each amount, over all files, a limit of their own.
 	inLanes   = "lanes: {key: payload.amount, limits: [2/s], header: {Lane: \"{lane}\"}}\n"
 	lookupLag = 2 * sec
-	// lookup believes that there is no charge when a call that stood still on its way must have come, and the lag is over.
+	// lookup believes that there is no charge when a call that was delayed must have arrived, and the lag is over.
 	lookup = "lookup: {url: \"/lookups/{id}\", schedule: [2s, 5s, 10s, 10s, 10s, 10s, 20s, 20s, 30s, 30s, 30s, 30s], matches: {job: \"{id}\"}, answers: [{body: {status: succeeded}, then: done, reference: id}, {status: 404, then: not_done, after: 15s}]}\n"
 )
 
-// inMerchants has the jobs of a gateway in a few lanes, each with half of the account's limit for itself, which the provider holds too.
+// inMerchants puts the jobs of a gateway into a few lanes. Each has half of the account's limit for itself, which the provider checks too.
 func (a contract) inMerchants() contract {
 	if strings.Contains(a.rest, "lanes:") {
 		return a
@@ -125,7 +125,7 @@ func limits(texts ...string) []provider.Limit {
 	return list
 }
 
-// ofAll are the limits over all calls.
+// ofAll returns the limits over all calls.
 func ofAll(limits []provider.Limit) []provider.Limit {
 	return slices.DeleteFunc(slices.Clone(limits), func(l provider.Limit) bool { return l.By != "" })
 }
@@ -133,8 +133,8 @@ func ofAll(limits []provider.Limit) []provider.Limit {
 // dispatchers is how many run side by side.
 const dispatchers = 3
 
-// TestChaos breaks everything at random for a while, lets it heal, and then goes through the books of every job. Run it
-// with make chaos; its seed draws the same faults again.
+// TestChaos injects random faults everywhere for a while, lets all heal, and then checks the books of every job. Run it
+// with make chaos; the same seed draws the same faults.
 func TestChaos(t *testing.T) {
 	if *length == 0 {
 		t.Skip("it goes on for as long as -chaos says: make chaos runs it")
@@ -177,7 +177,7 @@ func newChaos(t *testing.T) *chaos {
 	return c
 }
 
-// contracts are the gateways of this run.
+// contracts returns the gateways of this run.
 func (c *chaos) contracts() []contract {
 	all := slices.Clone(accounts)
 	for i := range all {
@@ -188,7 +188,7 @@ func (c *chaos) contracts() []contract {
 	return all
 }
 
-// keep takes the files away, or says where they are.
+// keep removes the files, or after a failure says where they are.
 func (c *chaos) keep(dir string) {
 	_ = c.journal.Close()
 	if !c.t.Failed() {
@@ -207,7 +207,7 @@ func (c *chaos) note(format string, args ...any) {
 	fmt.Fprintf(c.journal, "%s %9.3f  %s\n", c.begun.Add(n.at).Format("15:04:05.000"), n.at.Seconds(), n.text)
 }
 
-// fault is something that the program must not do.
+// fault records something that the program must not do.
 func (c *chaos) fault(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	c.note("FAULT %s", text)
@@ -238,13 +238,13 @@ func (c *chaos) start() {
 	producers.Wait()
 }
 
-// act is what a lane does with an event; what it returns ends it. Nil: it is over already.
+// act starts an event of a lane. It returns what ends the event; nil if it is over already.
 type act func(e event) (undo func())
 
 type acts struct {
 	lane
 	acts     map[string]act
-	disturbs bool // the way to Redis, Redis, or a dispatcher
+	disturbs bool // the line to Redis, Redis itself, or a dispatcher
 }
 
 func (c *chaos) lanes() []acts {
@@ -266,7 +266,7 @@ func (c *chaos) lanes() []acts {
 	return list
 }
 
-// walk goes through the events of a lane, each at its time, or as soon as the one before it is over.
+// walk runs the events of a lane, each at its time, or as soon as the previous one is over.
 func (c *chaos) walk(l acts, events []event) {
 	for _, e := range events {
 		<-time.After(time.Until(c.begun.Add(e.at)))
@@ -288,10 +288,10 @@ func (c *chaos) walk(l acts, events []event) {
 	}
 }
 
-// names are those of the gateways, in their order.
+// names returns the names of the gateways, in order.
 func (c *chaos) names() []string { return slices.Sorted(maps.Keys(c.accounts)) }
 
-// restore takes back whatever may still be disturbed.
+// restore ends every disturbance that may be left.
 func (c *chaos) restore() {
 	c.redis.Continue()
 	c.line.Heal()
@@ -301,14 +301,14 @@ func (c *chaos) restore() {
 		c.direct("dispatcher", "resume", "-g", a.name)
 		c.limit(c.accounts[a.name], nil, "--redis", c.redis.URL())
 		c.resetLanes(a)
-		if c.accounts[a.name].asked { // a person may have been kept from it
+		if c.accounts[a.name].asked { // the person's command may have failed
 			c.direct("dispatcher", askAbout(a.name)...)
 		}
 	}
 }
 
-// heal waits until every job is done or parked. What a killed dispatcher left is taken up after its deadlines: 12 s for a
-// call, 35 s for a task that asynq still takes for held.
+// heal waits until every job is done or parked. What a killed dispatcher left is recovered after its deadlines: 12 s for a
+// call, 35 s for a task whose lease asynq still has.
 func (c *chaos) heal() {
 	slowest := 0
 	for name, s := range c.status() {
@@ -328,7 +328,7 @@ func (c *chaos) heal() {
 	close(c.ended)
 }
 
-// report prints the table, and where something is wrong, the faults and the end of the journal.
+// report prints the table and, if there are faults, the faults and the end of the journal.
 func (c *chaos) report() {
 	c.t.Log(c.table())
 	if len(c.faults) == 0 {
@@ -349,7 +349,7 @@ func (c *chaos) report() {
 	c.save()
 }
 
-// save keeps what Redis and the providers know.
+// save keeps the data of Redis and of the providers.
 func (c *chaos) save() {
 	for _, g := range c.gateways {
 		var b strings.Builder

@@ -10,7 +10,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// post is a place at which a dispatcher runs; when it dies another one takes its place.
+// post is a place for a dispatcher. When the dispatcher dies, another one is started there.
 type post struct {
 	c      *chaos
 	mu     sync.Mutex // held while somebody does something to it
@@ -31,7 +31,7 @@ func (p *post) fill() {
 	p.r, p.wanted = p.c.dispatcher(), true
 }
 
-// leave empties the post in its own way; nobody fills it before fill.
+// leave ends the dispatcher of the post. The post stays empty until fill.
 func (p *post) leave(end func(*run)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,14 +45,14 @@ func (p *post) running() *run {
 	return p.r
 }
 
-// vacant says whether r, which is over, should still be there.
+// vacant reports whether r, which has ended, should still run.
 func (p *post) vacant(r *run) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.wanted && p.r == r
 }
 
-// watch starts a dispatcher again that ended by itself. It may do so only with exit code 5: Redis was away at its start.
+// watch starts a dispatcher again that ended by itself. Only exit code 5 is allowed: Redis was away at its start.
 func (p *post) watch() {
 	for range time.Tick(100 * ms) {
 		r := p.running()
@@ -98,10 +98,10 @@ func (c *chaos) dispatcherActs() map[string]act {
 	}
 }
 
-// stopWithin is how long a dispatcher may take to stop: its calls under way (2 s), and what is bounded behind them, on a busy machine.
+// stopWithin is how long a dispatcher may take to stop on a busy machine: its calls under way (2 s), and the bounded work after them.
 const stopWithin = 60 * sec
 
-// stop ends a dispatcher as an operator would. In whatever state Redis is, it must end, and with 0.
+// stop stops a dispatcher as an operator would. It must end with exit code 0, whatever the state of Redis.
 func (c *chaos) stop(r *run) {
 	r.signal(syscall.SIGTERM)
 	select {

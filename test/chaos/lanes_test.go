@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// laneActs are what operators do to single lanes, where the jobs of all gateways are in some.
+// laneActs returns what operators do to single lanes, if all gateways have lanes.
 func (c *chaos) laneActs() map[string]act {
 	do := func(act string, e event, flags ...string) result {
 		a := c.contracts()[e.pick%uint64(len(accounts))]
@@ -23,7 +23,7 @@ func (c *chaos) laneActs() map[string]act {
 		}
 	}
 	return map[string]act{
-		"lane set": func(e event) func() { // to less: the provider does not know of it
+		"lane set": func(e event) func() { // to less, since the provider checks the limit of the file
 			do("set", e, "--limits", fmt.Sprintf("%d/s", 1+e.pick>>16&1), "--weight", fmt.Sprint(1+e.pick>>20&3))
 			return insist("reset", e)
 		},
@@ -34,7 +34,7 @@ func (c *chaos) laneActs() map[string]act {
 	}
 }
 
-// resetLanes takes back what may still be set for lanes of a gateway.
+// resetLanes resets what may still be set for lanes of a gateway.
 func (c *chaos) resetLanes(a contract) {
 	for i := range 8 {
 		if !c.laned {
@@ -49,7 +49,7 @@ func (c *chaos) resetLanes(a contract) {
 	}
 }
 
-// The provider of a gateway whose jobs are in lanes holds the limit of each lane, and the file says the same one.
+// The provider of a gateway with lanes checks the same limit for each lane as the file has.
 func TestTheProviderHoldsEachLanesLimit(t *testing.T) {
 	t.Parallel()
 	c := &chaos{laned: true}

@@ -11,12 +11,12 @@ import (
 	"spillway/internal/testkit"
 )
 
-// grace is how long after a change the limit before it may be in use: it takes hold within a second, on everybody who
-// can hear of it, and a busy machine gets round to it a second later.
+// grace is how long the previous limit may be in use after a change. A change takes effect within a second at every dispatcher that
+// can hear of it; a busy machine may need another second.
 const grace = 2 * time.Second
 
-// overtaken returns when a limit can't be in use any more that was changed at a time: after the first grace during which
-// nothing kept the dispatchers from hearing of it.
+// overtaken returns from when on the limit before a change can't be in use: the end of the first grace during which
+// nothing kept the dispatchers from hearing of the change.
 func overtaken(changed time.Time, disturbed []span) time.Time {
 	slices.SortFunc(disturbed, func(a, b span) int { return a.from.Compare(b.from) })
 	from := changed
@@ -34,8 +34,8 @@ type reign struct {
 	limits []provider.Limit
 }
 
-// reigns turns the changes of a gateway's limits into the times of their use. A change whose command failed may have been
-// made or not, so it ends no other's.
+// reigns returns when each of a gateway's limits may have been in use. A change whose command failed may have been
+// made or not, so it does not end the previous one.
 func reigns(changes []change, disturbed []span) []reign {
 	list := make([]reign, len(changes))
 	for i, ch := range changes {
@@ -50,7 +50,7 @@ func reigns(changes []change, disturbed []span) []reign {
 	return list
 }
 
-// allowed is how many calls a window of this length, from begin to end, may hold: the most that any limits allow which may
+// allowed returns how many calls a window of this length, from begin to end, may hold: the most that any of the limits allows that may
 // have been in use in it.
 func allowed(window time.Duration, list []reign, begin, end time.Time) int {
 	most := 0
@@ -87,11 +87,11 @@ func crowded(calls []provider.CallLine, window time.Duration, list []reign) (mos
 	return most, faults
 }
 
-// noticed is how long a busy machine's line may take to notice that a client has gone.
+// noticed is how long the line may take on a busy machine to notice that a client has gone.
 const noticed = time.Second
 
-// together returns the most exchanges under way at once. One that lasts longer than its lease counts no further: its
-// dispatcher is stalled, and can't hang up. One whose client has gone may have been over for a while when that was noticed.
+// together returns the most exchanges under way at once. An exchange that lasts longer than its lease counts until the end of the lease: its
+// dispatcher is stalled, and can't hang up. If the client has gone, the exchange may have ended some time before the line noticed it.
 func together(list []testkit.Exchange, lease time.Duration) int {
 	type step struct {
 		at time.Time

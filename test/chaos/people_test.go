@@ -25,7 +25,7 @@ type change struct {
 	sure       bool // the command said that it was done
 }
 
-// peopleActs are what operators do meanwhile, over the same bad line to Redis that the dispatchers have.
+// peopleActs returns what operators do meanwhile, over the same bad line to Redis that the dispatchers have.
 func (c *chaos) peopleActs() map[string]act {
 	return map[string]act{
 		"limit set": func(e event) func() {
@@ -61,11 +61,11 @@ func (c *chaos) finishing() bool {
 	}
 }
 
-// endWithin is how long a program may take to end that was interrupted, on a busy machine.
+// endWithin is how long an interrupted program may take to end on a busy machine.
 const endWithin = 30 * sec
 
-// try runs a program; one that takes longer than within is interrupted, and killed endWithin later. Redis may be away; whatever
-// else goes wrong is a fault of the program.
+// try runs a program. If it takes longer than within, it is interrupted, and killed endWithin later. Redis may be away. Every other
+// failure is a fault of the program.
 func (c *chaos) try(within time.Duration, name string, args ...string) result {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -81,7 +81,7 @@ func (c *chaos) try(within time.Duration, name string, args ...string) result {
 	return r
 }
 
-// finish runs a program to its end and looks at how it ended. Then is called when it has started.
+// finish runs a program to its end and checks how it ended. It calls then when the program has started.
 func (c *chaos) finish(cmd *exec.Cmd, then func()) result {
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
@@ -101,7 +101,7 @@ func (c *chaos) finish(cmd *exec.Cmd, then func()) result {
 	return r
 }
 
-// limit sets a gateway's limits live, or the file's again, and writes down what may hold from now on.
+// limit sets a gateway's limits live, or resets them to those of the file, and records what may be in force from now on.
 func (c *chaos) limit(a *account, to []provider.Limit, flags ...string) {
 	ch := change{begin: time.Now(), limits: to}
 	args := append([]string{"limit", "reset", "-g", a.name}, flags...)
@@ -120,10 +120,10 @@ func (c *chaos) limit(a *account, to []provider.Limit, flags ...string) {
 	a.limits[at].end, a.limits[at].sure = time.Now(), r.code == 0
 }
 
-// lookedUp is how long a job has been parked before a person looks it up: by then its call is on its way no more.
+// lookedUp is how long a job must have been parked before a person looks it up: by then its call has arrived or is lost.
 const lookedUp = 6 * sec
 
-// resolve plays the person who looks up at the provider what became of a call, and says so.
+// resolve plays a person who looks up at the provider what became of calls, and resolves the jobs.
 func (c *chaos) resolve() {
 	list := c.try(20*sec, "dispatcher", "dlq", "list", "--reason", "unknown_outcome", "-o", "json")
 	if list.code != 0 {
@@ -162,7 +162,7 @@ func (c *chaos) resolve() {
 	}
 }
 
-// ask stops the asking about a few jobs, and has their gateways asked again, with others that a person's last such deed has left parked.
+// ask parks a few jobs about which the gateway is being asked, and then has the gateway asked about all parked ones.
 func (c *chaos) ask() {
 	for _, a := range c.accounts {
 		if !a.asked {
@@ -183,12 +183,12 @@ func askAbout(gateway string) []string {
 	return []string{"dlq", "resolve", "--ask", "-g", gateway, "--reason", "unknown_outcome", "--yes", "--why", "chaos"}
 }
 
-// producerLane has a billing file now and then, so that all of them together are a third of what the limits allow.
+// producerLane returns a lane of billing files. All of them together are a third of what the limits allow.
 func producerLane(a *account) lane {
 	return lane{"producer of " + a.name, 4 * sec, []kind{{"a billing file", 1, 1 * sec, 3 * sec}}}
 }
 
-// produce offers billing files, each until it is in, however often that is broken off.
+// produce enqueues billing files, each again until it is in.
 func (c *chaos) produce(a *account, events []event) {
 	for _, e := range events {
 		<-time.After(time.Until(c.begun.Add(e.at)))
@@ -202,7 +202,7 @@ func (c *chaos) produce(a *account, events []event) {
 // summary is what enqueue prints.
 type summary struct{ Read, Enqueued, Parked, Duplicate, Invalid, Failed int }
 
-// deliver runs enqueue on a file until it says that all of it is in. Of its first runs some are killed, some interrupted.
+// deliver runs enqueue on a file until it says that all of it is in. Some of the first runs are killed, some are interrupted.
 func (c *chaos) deliver(a *account, list []string, e event) {
 	text, taken := lines(list), 0
 	if e.pick>>4&3 == 0 {
@@ -240,7 +240,7 @@ func (c *chaos) deliver(a *account, list []string, e event) {
 	}
 }
 
-// enqueueSlowly feeds enqueue over a while, and ends it after a time if it is told how.
+// enqueueSlowly feeds enqueue over a while. If end is not 0, it sends that signal after a time.
 func (c *chaos) enqueueSlowly(a *account, text string, over time.Duration, end syscall.Signal, after time.Duration) result {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
@@ -268,8 +268,8 @@ func (c *chaos) enqueueSlowly(a *account, text string, over time.Duration, end s
 	})
 }
 
-// explained says whether an answer 429 came while the provider allowed less than its contract. A busy machine's provider may look at a call a
-// while after the kernel has stamped it; that no window held too many calls is judged by the stamps.
+// explained reports whether an answer 429 came while the provider allowed less than its contract. On a busy machine the provider may read a call a
+// while after the kernel has stamped it. The stamps decide whether a window held too many calls.
 func (a *account) explained(call provider.CallLine) bool {
 	at := time.UnixMicro(call.At)
 	return call.Status != http.StatusTooManyRequests || slices.ContainsFunc(a.lowered, func(s span) bool {

@@ -19,7 +19,7 @@ import (
 	"spillway/internal/testkit"
 )
 
-// entry is what the books say of one job, and what its provider saw of it.
+// entry is what the books say about one job, and what its provider saw.
 type entry struct {
 	id, state, reason string
 	attempts          string
@@ -36,8 +36,8 @@ func (e entry) String() string {
 	return b.String()
 }
 
-// charges counts what the calls took from the customer. A provider with keys charges each once; one without charges
-// with every call. Status 0 is a call that was charged and never answered: none is under way any more.
+// charges counts the charges of the calls. A provider with keys charges each key once; one without keys charges
+// each call. Status 0 is a call that was charged and never answered, since no call is under way any more.
 func (e entry) charges(keyless bool) int {
 	n, keys := 0, map[string]bool{}
 	for _, c := range e.calls {
@@ -49,7 +49,7 @@ func (e entry) charges(keyless bool) int {
 	return n
 }
 
-// unsure counts the calls after which nobody but the provider knows whether they were charged.
+// unsure counts the calls after which only the provider knows whether they were charged.
 func (e entry) unsure() int {
 	n := 0
 	for _, c := range e.calls {
@@ -107,8 +107,8 @@ func word(v any) string {
 	return s
 }
 
-// places returns, for each job, the sets and lists in which it stands. What asynq calls active is only paper: a task may stand there
-// for a while after its job's end, when the answer to asynq's own "done" was lost.
+// places returns, for each job, the sets and lists that hold it. Asynq's list of active tasks does not count: a task may stay there
+// for a while after its job's end if the answer to asynq's own "done" was lost.
 func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]string, error) {
 	by := map[string][]string{}
 	sets := map[string]string{"scheduled": keys.Scheduled(), "retrying": keys.Retrying(), "open": keys.Open(), "pending": keys.Asking()}
@@ -141,8 +141,8 @@ func (w *world) places(ctx context.Context, keys redisdb.Keys) (map[string][]str
 	return by, nil
 }
 
-// books checks that every job stands in exactly one place, that it is at an end, and that money and calls agree with what
-// the books say. settled counts how often a person told the program that a job was not charged; asked says that the gateway may have.
+// books checks that every job is in exactly one place, that it is at an end, and that charges and calls agree with the
+// books. settled counts how often a person told the program that a job was not charged. asked says that the gateway may have said so.
 func books(list []entry, keyless, asked bool, settled map[string]int) []string {
 	var faults []string
 	for _, e := range list {
@@ -178,7 +178,7 @@ func (e entry) wrong(keyless, asked bool, settled int) string {
 	return ""
 }
 
-// reckon goes through all books when everything is at an end.
+// reckon checks all books when everything is at an end.
 func (c *chaos) reckon() {
 	c.audit()
 	c.blame()
@@ -201,8 +201,8 @@ func (c *chaos) reckon() {
 	}
 }
 
-// expected says whether the faults explain why a job is parked. Nothing refuses jobs but the provider. Only a gateway without keys has unknown
-// outcomes, or one that repeats a 500 that it has saved; where the gateway is asked there are none. Attempts are used up where there are keys, or where each answer was a clear one.
+// expected reports whether the faults explain why a job is parked. Only the provider refuses jobs. Only a gateway without keys has unknown
+// outcomes, or one that repeats a saved 500; a gateway that is asked has none. Attempts are used up if there are keys, or if each answer was a definite one.
 func (a *account) expected(e entry) bool {
 	switch {
 	case e.state != "parked", e.reason == "refused":
@@ -220,7 +220,7 @@ func (a *account) expected(e entry) bool {
 	return false
 }
 
-// answered counts the calls with an answer.
+// answered counts the calls with an answer of this status.
 func (e entry) answered(status int) (n int) {
 	for _, c := range e.calls {
 		if c.Status == status {
@@ -230,7 +230,7 @@ func (e entry) answered(status int) (n int) {
 	return n
 }
 
-// repeated says whether the provider said 500 twice for the same key.
+// repeated reports whether the provider answered 500 twice to the same key.
 func (e entry) repeated() bool {
 	failed := map[string]int{}
 	for _, c := range e.calls {
@@ -241,7 +241,7 @@ func (e entry) repeated() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(failed)), func(n int) bool { return n > 1 })
 }
 
-// count holds the program's own counts against ours.
+// count compares the program's own counts with the records.
 func (c *chaos) count(a *account, list []entry) {
 	states := map[string]int{}
 	for _, e := range list {
@@ -275,7 +275,7 @@ func (c *chaos) count(a *account, list []entry) {
 	}
 }
 
-// calls holds what the provider saw against the limits.
+// calls compares what the provider saw with the limits.
 func (c *chaos) calls(a *account) {
 	calls := a.Calls()
 	a.most = map[time.Duration]int{}
@@ -300,7 +300,7 @@ func (c *chaos) calls(a *account) {
 	}
 }
 
-// audit has the program check its own books.
+// audit makes the program check its own books.
 func (c *chaos) audit() {
 	r, err := c.do("dispatcher", "audit", "--redis", c.redis.URL())
 	c.note("audit: exit code %d %s", r.code, strings.TrimSpace(r.out))
@@ -309,7 +309,7 @@ func (c *chaos) audit() {
 	}
 }
 
-// blame looks for gateways that were held for what only one machine had: it took descriptors from a dispatcher, not from the gateways.
+// blame looks for gateways that were held for the fault of one machine: a dispatcher without descriptors is no outage of its gateways.
 func (c *chaos) blame() {
 	for _, r := range c.runs {
 		for line := range strings.Lines(r.text()) {
@@ -320,7 +320,7 @@ func (c *chaos) blame() {
 	}
 }
 
-// table says what was done, and what came of it.
+// table returns what was done, and the results.
 func (c *chaos) table() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "chaos for %v with seed %d, over after %v\n\n", c.length, c.seed, time.Since(c.begun).Round(sec))

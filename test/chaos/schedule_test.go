@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// event is one fault, or one thing that a person does.
+// event is one fault, or one act of a person.
 type event struct {
 	at    time.Duration // from the start of the faults
 	what  string
@@ -23,14 +23,14 @@ type kind struct {
 	least, most time.Duration // how long it lasts
 }
 
-// lane is a row of events, one after the other. Events of different lanes may fall together.
+// lane is a sequence of events, one after the other. Events of different lanes may overlap.
 type lane struct {
 	name  string
 	every time.Duration // mean pause between two of them
 	kinds []kind
 }
 
-// schedule draws the events of a lane. The same seed gives the same ones, whatever the other lanes hold.
+// schedule draws the events of a lane. The same seed gives the same events, whatever the other lanes have.
 func schedule(seed uint64, l lane, length time.Duration) []event {
 	name := uint64(14695981039346656037) // FNV-1a: each lane has its own chance
 	for _, c := range []byte(l.name) {
@@ -67,7 +67,7 @@ func (l lane) draw(r *rand.Rand) event {
 	panic("a lane's weights don't add up")
 }
 
-// between makes a duration of an event's pick.
+// between turns an event's pick into a duration.
 func (e event) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(e.pick%1000)*(most-least)/1000
 }

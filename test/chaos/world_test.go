@@ -1,5 +1,5 @@
-// Package chaos breaks what a running dispatcher stands on, on purpose: the network to Redis and to the gateways, Redis, the
-// gateways, and the dispatchers themselves. It runs the built programs, and judges by what the providers saw.
+// Package chaos breaks what a running dispatcher depends on: the network to Redis and to the gateways, Redis, the
+// gateways, and the dispatchers themselves. It runs the built programs, and judges them by what the providers saw.
 package chaos
 
 import (
@@ -181,7 +181,7 @@ func (w *world) do(name string, args ...string) (result, error) {
 	return r, nil
 }
 
-// broken returns what a program that works never says, with what follows it, or "".
+// broken returns a part of an output that no working program has, with what follows it, or "".
 func broken(text string) string {
 	for _, bad := range []string{"DATA RACE", "goroutine ", "panic: "} {
 		if at := strings.Index(text, bad); at >= 0 {
@@ -297,7 +297,7 @@ func tail(text string) string {
 	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
-// standing is what status says of a gateway.
+// standing is what status says about a gateway.
 type standing struct {
 	Gateway                           string
 	Queued, Scheduled, Retrying, Done int
