@@ -55,6 +55,32 @@ func TestManyGatewaysAreLookedAtInTurns(t *testing.T) {
 	}
 }
 
+// A job that comes due before its gateway is read again is moved in time, also if a round takes longer than planned.
+func TestASlowRoundMissesNothingThatComesDue(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, manyUnits + 1, 3000} {
+		d := &Dispatcher{}
+		units := make([]*unit, n)
+		d.roster.Store(&units)
+		planned, now := d.between(), time.Now()
+		d.round.begin(now.Add(-9 * time.Second))
+		d.round.end(now)
+		if got := d.between(); got != 9*time.Second {
+			t.Errorf("%d gateways: looked at again in %v, after a round of 9s", n, got)
+		}
+		d.round.begin(now.Add(-time.Minute))
+		if got := d.between(); got < time.Minute {
+			t.Errorf("%d gateways: looked at again in %v, in a round that takes a minute already", n, got)
+		}
+		d.round.end(now)
+		d.round.end(now)
+		d.round.begin(now.Add(time.Hour)) // it has just begun, however slow the machine of this test is
+		if got := d.between(); got != planned {
+			t.Errorf("%d gateways: looked at again in %v, after a quick round; planned: %v", n, got, planned)
+		}
+	}
+}
+
 // If gateways are looked at in turns, each is told within one round that the process is too slow, and only from time to time.
 func TestAllOfManyGatewaysHearThatAProcessIsTooSlow(t *testing.T) {
 	t.Parallel()

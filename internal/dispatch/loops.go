@@ -48,12 +48,14 @@ func (d *Dispatcher) pause() time.Duration {
 	return pulseEvery
 }
 
-// between returns the time between two reads of a gateway that has jobs.
+// between returns the time between two reads of a gateway that has jobs. Reads take time too, so it is at least as long
+// as a round takes now.
 func (d *Dispatcher) between() time.Duration {
+	planned := 2 * pulseEvery
 	if n := len(d.units()); n > manyUnits {
-		return time.Duration((n+few(n)-1)/few(n)) * fewEvery
+		planned = time.Duration((n+few(n)-1)/few(n)) * fewEvery
 	}
-	return 2 * pulseEvery
+	return max(planned, time.Duration(d.round.micros(time.Now()))*time.Microsecond)
 }
 
 // few returns how many of n gateways one pulse reads, if they are many.
