@@ -261,6 +261,38 @@ func TestASlowGatewayIsAskedOnceForEachSlot(t *testing.T) {
 	})
 }
 
+// A process that works with older limits than others gets no slot. It asks again as soon as it has the new limits.
+func TestNewLimitsAreUsedAtOnce(t *testing.T) {
+	t.Parallel()
+	testkit.Redis(t)
+	synctest.Test(t, func(t *testing.T) {
+		c, gateway := testkit.Client(t), testkit.Gateway(t)
+		cfg := PacerConfig{Gateway: gateway, Limits: []job.Limit{{N: 100, Window: time.Second}}, NowMicros: func() int64 { return time.Now().UnixMicro() }}
+		behind := newTestPacer(t, c, cfg)
+		cfg.Version = 2
+		first := newTestPacer(t, c, cfg)
+		for range 20 {
+			c.RPush(t.Context(), redisdb.NewKeys(gateway).Pending(), "x~1")
+		}
+		if _, err := first.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		go func() { _, err := behind.Next(t.Context()); got <- err }()
+		<-time.After(2*heldPoll + heldPoll/10) // in virtual time: it has asked twice, and waits
+		if behind.asks.Load() < 2 || len(got) > 0 {
+			t.Fatalf("it asked %d times, and has %d slots", behind.asks.Load(), len(got))
+		}
+		begun := time.Now()
+		if err := behind.Change(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-got; err != nil || time.Since(begun) > heldPoll/4 {
+			t.Errorf("the first slot under the new limits after %v: %v", time.Since(begun), err)
+		}
+	})
+}
+
 // A process that is too slow does not report calls that were earlier than they are counted: none of its calls waits for their permits, and the report would delay others.
 func TestAProcessThatIsTooSlowTellsOfNoEarlierCalls(t *testing.T) {
 	testkit.OneGoroutine(t)

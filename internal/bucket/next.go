@@ -149,7 +149,7 @@ func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) e
 		return nil
 	case stateIdle:
 		return p.sleep(ctx, idlePoll, p.wake)
-	case stateHeld, statePaused, stateFull, stateWaiting, stateBraked:
+	case stateHeld, statePaused, stateFull, stateWaiting, stateBraked, stateStale:
 		return p.sleep(ctx, min(g.hint, heldPoll), p.wake)
 	default:
 		return p.sleep(ctx, min(max(g.hint, shortestNap), heldPoll), nil)

@@ -237,6 +237,9 @@ func (l *lookUp) make(ctx context.Context) (f job.Finding, made bool) {
 func (l *lookUp) goOn(ctx context.Context) bool {
 	for until := l.until; time.Now().Before(until) && l.u.ctx.Err() == nil; {
 		if !l.take(ctx) {
+			if !await(l.u.ctx, firstWrite) { // it may fail at once: while this machine lacks something, or the configuration was replaced
+				return false
+			}
 			continue
 		}
 		_, next, claimed, err := l.s.books.ClaimLook(ctx, l.claim(l.look.Owner, l.look.Job.ID))
