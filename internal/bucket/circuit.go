@@ -90,7 +90,7 @@ func (p *Pacer) heldUntil(micros int64) {
 	p.mu.Lock()
 	p.known.held, p.known.probing = max(p.known.held, micros), true
 	p.mu.Unlock()
-	p.dropLocal()
+	p.Drop()
 }
 
 // Watch keeps the circuit's metric right, as other processes open and close the circuit too. It asks Redis only

@@ -44,7 +44,7 @@ func (p *Pacer) Fewer(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the cap of %s could not be written down: %w", p.gateway, err)
 	}
-	p.dropLocal()
+	p.Drop()
 	return few, nil
 }
 
@@ -62,7 +62,7 @@ func (p *Pacer) setPaused(ctx context.Context, paused, why string) error {
 	if err := pauseScript.Act(ctx, p.client, []string{p.keys.Hold()}, paused, why, HoldChannel, p.gateway).Err(); err != nil {
 		return fmt.Errorf("pausing or resuming %s could not be written down: %w", p.gateway, err)
 	}
-	p.dropLocal()
+	p.Drop()
 	return nil
 }
 

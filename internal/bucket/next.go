@@ -26,7 +26,7 @@ func (p *Pacer) Next(ctx context.Context) (job.Slot, error) {
 	p.enter()
 	s, err := p.next(ctx)
 	if last := p.leave(); last && err != nil {
-		p.dropLocal() // no caller is left to use them
+		p.Drop() // no caller is left to use them
 	}
 	return s, err
 }

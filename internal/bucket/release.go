@@ -31,8 +31,8 @@ func (p *Pacer) takeLocal() []job.Slot {
 	return slots
 }
 
-// dropLocal gives back what is held locally, in the background.
-func (p *Pacer) dropLocal() { p.giveBack(p.takeLocal()) }
+// Drop gives back every slot that is held locally, in the background: it does not wait for Redis.
+func (p *Pacer) Drop() { p.giveBack(p.takeLocal()) }
 
 // giveBack releases slots in the background.
 func (p *Pacer) giveBack(slots []job.Slot) {

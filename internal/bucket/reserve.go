@@ -278,7 +278,7 @@ func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 		p.giveBack(r.slots)
 	}
 	if stale {
-		p.dropLocal()
+		p.Drop()
 	}
 	return g
 }

@@ -15,7 +15,6 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/gateway"
 	"spillway/internal/incarnation"
-	"spillway/internal/job"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 	"spillway/internal/tracing"
@@ -201,7 +200,7 @@ func (d *Dispatcher) listen(ctx context.Context, sub *redis.PubSub) {
 			}
 			switch m := m.(type) {
 			case *redis.Message:
-				d.hear(ctx, m.Channel, m.Payload)
+				d.hear(m.Channel, m.Payload)
 			case *redis.Subscription:
 				if m.Channel == bucket.HoldChannel {
 					for _, u := range d.units() {
@@ -215,13 +214,14 @@ func (d *Dispatcher) listen(ctx context.Context, sub *redis.PubSub) {
 	}
 }
 
-func (d *Dispatcher) hear(ctx context.Context, channel, gateway string) {
+// hear acts on a message about a gateway. It must not wait for Redis: other gateways' messages come after this one.
+func (d *Dispatcher) hear(channel, gateway string) {
 	for _, u := range d.units() {
 		if u.name != gateway {
 			continue
 		}
 		if channel == bucket.HoldChannel {
-			u.pacer.Empty(ctx, job.Slot{})
+			u.pacer.Drop()
 			u.pacer.Report()
 			u.mover.nudge() // the circuit may have closed: waiting work continues
 		}

@@ -102,7 +102,7 @@ func (p *upsetProcess) listen(ctx context.Context) {
 		select {
 		case channel := <-p.heard:
 			p.w.awake()
-			p.d.hear(ctx, channel, p.t.r.gateway)
+			p.d.hear(channel, p.t.r.gateway)
 		case <-ctx.Done():
 			return
 		}
