@@ -126,7 +126,8 @@ func (v *virtual) learn(ctx context.Context, text string) (script, error) {
 		}
 	}
 	if s.timed = strings.Contains(text, askTime); s.timed {
-		text = "local virtual_now = tonumber(table.remove(ARGV))\n" + strings.Replace(text, askTime, "local t = {0, virtual_now}", 1)
+		text = "local virtual_now, virtual_listeners = string.match(table.remove(ARGV), '^(%d+) (%d+)$')\n" + strings.Replace(text, askTime, "local t = {0, tonumber(virtual_now)}", 1)
+		text = upsetListeners.ReplaceAllString(text, "{$1, virtual_listeners}") // subscribers that Redis knows are those of other tests
 	}
 	if s.news = publish.MatchString(text); s.news {
 		text = publish.ReplaceAllString(text, "'RPUSH', 'published:' .. $1 .. ':' .. $2, $2)")
@@ -175,7 +176,9 @@ func (v *virtual) instead(ctx context.Context, cmd redis.Cmder) (redis.Cmder, sc
 	}
 	all := append([]any{"evalsha", s.hash}, args[2:]...)
 	if s.timed {
-		all = append(all, strconv.FormatInt(time.Now().UnixMicro(), 10))
+		v.mu.Lock()
+		all = append(all, fmt.Sprintf("%d %d", time.Now().UnixMicro(), len(v.heard)))
+		v.mu.Unlock()
 	}
 	return redis.NewCmd(ctx, all...), s, err
 }
