@@ -40,7 +40,7 @@ var blanks = regexp.MustCompile(` {2,}`)
 // same fails the test unless a command has the same output at Redis and with --server.
 func (f *far) same(args ...string) {
 	f.t.Helper()
-	terminal := cli.Streams{OutTerminal: true, OutWidth: 160}
+	terminal := cli.Streams{OutTerminal: true, OutWidth: 300} // no column is cut, whose width would be that of ages
 	for _, how := range []struct {
 		cli.Streams
 		more []string

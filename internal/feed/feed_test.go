@@ -109,11 +109,11 @@ func TestAReaderWaitsWhereNothingIsLeftToRead(t *testing.T) {
 			t.Errorf("after %q it waited for %s: %v", after, time.Since(begun), err)
 		}
 	}
+	r.now += 1000
 	begun, done := time.Now(), make(chan error, len(behind))
 	for _, after := range behind {
 		go func() { done <- f.Wait(t.Context(), after, time.Minute) }()
 	}
-	r.now += 1000
 	r.park(1)
 	for _, after := range behind {
 		if err := <-done; err != nil || time.Since(begun) > 30*time.Second {

@@ -173,8 +173,10 @@ func (l *Line) Admit() {
 	if l.door != nil {
 		return
 	}
-	door, err := l.listen(l.addr)
-	if err != nil {
+	var door net.Listener
+	var err error
+	// A process that is being started has copies of our sockets for a moment, also of one that was just closed.
+	if !Within(patience, often, func() bool { door, err = l.listen(l.addr); return err == nil }) {
 		l.t.Errorf("a line can't listen on %s: %v", l.addr, err)
 		return
 	}
