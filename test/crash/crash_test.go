@@ -45,8 +45,8 @@ const (
 	// beyond is how many processes must outlive their crash point before no later one is tried: the number of commands that a
 	// process needs varies a little. Where crash points are a stride apart, two are enough.
 	beyond, beyondStrides = 3, 2
-	// stride is the distance between two crash points of the everyday run, up to command dense; after that it is twice as long. The first point is a random one, so that
-	// several runs cover them all.
+	// stride is the distance between two crash points of the everyday run, up to command dense; after that it is twice as long. Where either part begins is
+	// random, so that several runs cover all commands.
 	stride, dense = 4, 24
 	// enough is how many bad runs are shown of a flow.
 	enough = 3
@@ -129,8 +129,8 @@ func (s *stage) everyPoint(t *testing.T, f flow, ways []string, tried *tally) {
 		last = beyondStrides
 	}
 	for i, at := 0, first; outlived.Load() < last && bad.Load() < enough && (*only == 0 || at == *only); i, at = i+1, at+step {
-		if step > 1 && at >= dense {
-			step = 2 * stride
+		if step == stride && at >= dense {
+			step, at = 2*stride, at+stride*rand.IntN(2)
 		}
 		way := ways[i%len(ways)]
 		s.free <- struct{}{}
