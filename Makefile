@@ -52,7 +52,7 @@ long: install-test-deps ## the randomised tests of make test, with many more rou
 	$(RACED) ./cmd/dispatcher -run 'DamagedKey|OneReader' -args -long
 	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace|Brakes' -args -long
 	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups|OfEveryState' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
-	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken|ManyLanesShare' -v -parallel 1 -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, an outbox of 100,000 rows, and 10,000 lanes
+	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken|ManyLanesShare|ReplaysKilled' -v -parallel 1 -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, an outbox of 100,000 rows, and 10,000 lanes
 
 race: install-test-deps ## run the tests of internal/ five times, to find flaky failures, and the end-to-end tests with the race detector in the programs
 	$(RACED) -count=5 -timeout 60m ./internal/...
@@ -78,10 +78,10 @@ fuzz: ## run each fuzz target for FUZZTIME (20s)
 	done
 
 soak: install-test-deps ## test limits and rates for SOAK (60s) per set-up, with dispatchers killed all the time, and good jobs among bad ones in every way (an hour); keep the machine otherwise idle
-	go test ./test/e2e -run 'RedisClock|EightProcesses|LimitIsKept|LimitSetLive|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
+	go test ./test/e2e -run 'RedisClock|EightProcesses|LimitIsKept|LimitSetLive|SetLiveAndLost|AwayIsNotCharged|LimitThatComesBack|AShareLeaves|FirstJob|Idle|KilledAllTheTime|ProviderThat|RetryGoesNext' -v -timeout 60m -args -soak $(SOAK)
 	go test ./test/e2e -run 'GoodJobsNeverWait|JobsThatFailAgain' -v -parallel 4 -timeout 4h -args -soak $(SOAK) # they wait more than they work
 
-flat: install-test-deps ## watch the memory of two dispatchers and of Redis for FLAT (2h) at a limit of 200/s, and report its growth with the standard error (make test: 24 s)
+flat: install-test-deps ## watch the memory of two dispatchers and of Redis for FLAT (2h) at a limit of 200/s, and report its growth with the standard error (make test: 8 s)
 	go test ./test/e2e -run MemoryStaysFlat -count=1 -v -timeout 24h -args -flat $(FLAT)
 
 crash: install-test-deps ## kill a process at each of its Redis commands, in every way (make test: every fourth command, later every eighth, ways in turn)
