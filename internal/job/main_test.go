@@ -1,9 +1,0 @@
-package job
-
-import (
-	"testing"
-
-	"spillway/internal/testkit"
-)
-
-func TestMain(m *testing.M) { testkit.RunProperties(m) }
