@@ -2,6 +2,7 @@ package test
 
 import (
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -63,6 +64,27 @@ func TestTestsThatDoNotRunSkipWithAReason(t *testing.T) {
 			if f.path != "test/browser/rig_test.go" { // no test ends there: pictures are taken where they are asked for
 				t.Errorf("%s ends early and counts as passed: t.Skip with the reason and the make target:\n%s", f.path, found)
 			}
+		}
+	}
+}
+
+var skipsRaced = regexp.MustCompile(`testkit\.OneGoroutine\(|if testkit\.Race \{`)
+
+// A test that is skipped under the race detector runs without it in make test: its package is one of UNRACED in the Makefile.
+func TestTestsSkippedUnderTheRaceDetectorRunWithoutIt(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`(?m)^UNRACED := (.+)$`).FindSubmatch(text)
+	if list == nil {
+		t.Fatal("the Makefile has no UNRACED")
+	}
+	unraced := strings.Fields(string(list[1]))
+	for _, f := range sources(t) {
+		if f.test && f.path != "test/style_test.go" && skipsRaced.MatchString(f.text) && !slices.Contains(unraced, "./"+path.Dir(f.path)) {
+			t.Errorf("%s has a test that is skipped under the race detector, and make test runs its package with nothing else: add it to UNRACED in the Makefile, or let the test run", f.path)
 		}
 	}
 }

@@ -256,7 +256,6 @@ func TestActsGoOnBehindATrailThatWasCutOff(t *testing.T) {
 
 // Verifying a trail with ten times as many entries takes about ten times as long.
 func TestALongTrailIsVerifiedInTime(t *testing.T) {
-	testkit.OneGoroutine(t)
 	takes := func(n int) time.Duration {
 		s := chainedStore(t, n)
 		begun := time.Now()

@@ -133,7 +133,6 @@ func TestTheHighestClassGoesFirst(t *testing.T) {
 // one for each class and one.
 func TestClassesAreTheirModel(t *testing.T) {
 	t.Parallel()
-	testkit.OneGoroutine(t)
 	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 5)) //nolint:gosec // a test
 		names := []string{"a", "b", "c", "d"}[:2+r.IntN(3)]
