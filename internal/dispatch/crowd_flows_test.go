@@ -88,13 +88,7 @@ func TestLanesComeAndGoWithJobsParked(t *testing.T) {
 				t.Fatal("what is of flows was not deleted")
 			}
 		}
-		serve := func(with config.Gateway, calls int) {
-			t.Helper()
-			r.cfg.Gateways[0] = with
-			d := r.serve()
-			testkit.Eventually(t, 30*time.Second, "some calls", func() bool { return len(g.seen()) >= calls })
-			d.Stop(t.Context())
-		}
+		serve := func(with config.Gateway, calls int) { t.Helper(); r.serveUntil(with, g, calls) }
 		serve(without, 40)
 		serve(with, 120)
 		if n := c.ZCard(ctx, k.ParkedFlow("::a")).Val(); n < 10 {

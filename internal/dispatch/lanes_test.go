@@ -154,6 +154,15 @@ func inOrder(calls []stamp) map[string]int {
 	return off
 }
 
+// serveUntil runs a dispatcher with this configuration of the gateway until g has so many calls in all.
+func (r *rig) serveUntil(with config.Gateway, g *stamped, calls int) {
+	r.t.Helper()
+	r.cfg.Gateways[0] = with
+	d := r.serve()
+	testkit.Eventually(r.t, 30*time.Second, "some calls", func() bool { return len(g.seen()) >= calls })
+	d.Stop(r.t.Context())
+}
+
 // A gateway gets lanes and loses them again while jobs wait. Each job is called once, and the order of its lane is kept.
 func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
 	t.Parallel()
@@ -161,20 +170,13 @@ func TestLanesComeAndGoWithJobsWaiting(t *testing.T) {
 	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, strings.ReplaceAll(laned, "2/s", "30/s"), func(t *testing.T, r *rig) {
 		with := r.cfg.Gateways[0]
 		without := with
-		without.Lanes, without.Priority = &config.Lanes{}, nil
-		without.Lanes = nil
+		without.Lanes, without.Priority = nil, nil
 		for i := range 100 {
 			for _, lane := range []string{"a", "b", "c"} {
 				r.admit(job.Job{ID: fmt.Sprintf("%s-%04d", lane, i), Lane: lane})
 			}
 		}
-		serve := func(with config.Gateway, calls int) {
-			t.Helper()
-			r.cfg.Gateways[0] = with
-			d := r.serve()
-			testkit.Eventually(t, 30*time.Second, "some calls", func() bool { return len(g.seen()) >= calls })
-			d.Stop(t.Context())
-		}
+		serve := func(with config.Gateway, calls int) { t.Helper(); r.serveUntil(with, g, calls) }
 		serve(without, 40)
 		serve(with, 120)
 		if lines, err := redisdb.LaneLines(t.Context(), r.db.Client, redisdb.NewKeys(with.Name)); err != nil || len(lines) == 0 {

@@ -157,9 +157,7 @@ func (f *Feed) Wait(ctx context.Context, after Cursor, within time.Duration) err
 		if err != nil {
 			return err
 		}
-		if after.Epoch > last.Epoch { // its epoch is lost, as in newer
-			after.Epoch = last.Epoch
-		}
+		after.Epoch = min(after.Epoch, last.Epoch) // a later one is lost, as in newer
 		if last.Compare(after) > 0 {
 			if all, err := f.between(ctx, after, 1); err != nil || len(all) > 0 {
 				return err

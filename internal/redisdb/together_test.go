@@ -191,68 +191,61 @@ func (h *stalling) see(cmd redis.Cmder, send func() error) error {
 	return send()
 }
 
-// A connection that stalls delays what it carries, and nothing that is asked for later: another round trip takes that along.
-func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
-	t.Parallel()
+// stalled returns a client whose scripts share round trips, of which the first one stalls until release.
+func stalled(t *testing.T) (c redis.UniversalClient, h *stalling, release func()) {
+	t.Helper()
 	db, c, _ := openTogether(t, redisdb.Options{})
 	if err := echo.Run(t.Context(), c, []string{"k"}, 0, "").Err(); err != nil {
 		t.Fatal(err)
 	}
-	h := &stalling{goes: make(chan struct{}), second: make(chan struct{})}
+	h = &stalling{goes: make(chan struct{}), second: make(chan struct{})}
 	db.Client.AddHook(testkit.Hook{Alone: h.see})
-	var all sync.WaitGroup
-	run := func(i int) error { return echo.Run(context.Background(), c, []string{"k"}, i, "").Err() }
-	all.Go(func() { _ = run(1) })
+	first := asked(c)
 	testkit.Eventually(t, time.Second, "the first under way", func() bool { return h.n.Load() == 1 })
-	<-time.After(20 * time.Millisecond) // from then on another one may go beside it
-	all.Go(func() { _ = run(2) })
-	<-h.second
-	third := make(chan error)
-	go func() { third <- run(3) }()
+	return c, h, func() { close(h.goes); <-first }
+}
+
+// asked runs a script in the background.
+func asked(c redis.UniversalClient) <-chan error {
+	over := make(chan error, 1)
+	go func() { over <- echo.Run(context.Background(), c, []string{"k"}, 1, "").Err() }()
+	return over
+}
+
+// comes waits for the end of a script.
+func comes(t *testing.T, script <-chan error) {
+	t.Helper()
 	select {
-	case err := <-third:
+	case err := <-script:
 		if err != nil {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("it waits for the one that stalls")
+		t.Fatal("it waits for the one that stalls")
 	}
-	close(h.goes)
-	all.Wait()
+}
+
+// A connection that stalls delays what it carries, and nothing that is asked for later: another round trip takes that along.
+func TestAStalledConnectionHoldsUpNobodyElse(t *testing.T) {
+	t.Parallel()
+	c, h, release := stalled(t)
+	<-time.After(20 * time.Millisecond) // from then on another one may go beside it
+	second := asked(c)
+	<-h.second
+	comes(t, asked(c))
+	release()
+	comes(t, second)
 }
 
 // The same holds for the last script: one that is asked for just after the other round trip has ended, with no script after it.
 func TestAStalledConnectionHoldsUpNoLastOne(t *testing.T) {
 	t.Parallel()
-	db, c, _ := openTogether(t, redisdb.Options{})
-	if err := echo.Run(t.Context(), c, []string{"k"}, 0, "").Err(); err != nil {
-		t.Fatal(err)
+	c, _, release := stalled(t)
+	for range 20 {
+		comes(t, asked(c))
+		comes(t, asked(c)) // it begins within 5 ms of the one before, and finds nothing to share with
 	}
-	h := &stalling{goes: make(chan struct{}), second: make(chan struct{})}
-	db.Client.AddHook(testkit.Hook{Alone: h.see})
-	var stalled sync.WaitGroup
-	stalled.Go(func() { _ = echo.Run(context.Background(), c, []string{"k"}, 1, "").Err() })
-	testkit.Eventually(t, time.Second, "the first under way", func() bool { return h.n.Load() == 1 })
-	for round := range 20 {
-		both := make(chan error)
-		go func() {
-			for range 2 { // the second begins within 5 ms of the first, and finds nothing to share with
-				both <- echo.Run(context.Background(), c, []string{"k"}, 2, "").Err()
-			}
-		}()
-		for range 2 {
-			select {
-			case err := <-both:
-				if err != nil {
-					t.Error(err)
-				}
-			case <-time.After(time.Minute):
-				t.Fatalf("round %d waits for the one that stalls", round)
-			}
-		}
-	}
-	close(h.goes)
-	stalled.Wait()
+	release()
 }
 
 // Scripts whose replicas are waited for go one by one, because a pipeline would not wait.
