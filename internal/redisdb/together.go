@@ -20,8 +20,8 @@ type together struct {
 	flying  int       // round trips in flight
 	latest  time.Time // when the last of them began
 	waiting []*asked
-	look    *time.Timer // runs late; nil before the first script has waited
-	looking bool        // it is set
+	timer   *time.Timer // runs late; nil before the first script has waited
+	set     bool        // the timer is set
 }
 
 const (
@@ -98,24 +98,24 @@ func (t *together) run(a *asked) *redis.Cmd {
 	return a.cmd
 }
 
-// watch has late look after the waiting scripts. The caller holds the lock.
+// watch sets the timer, unless it is set. The caller holds the lock.
 func (t *together) watch() {
 	switch {
-	case t.looking:
+	case t.set:
 		return
-	case t.look == nil:
-		t.look = time.AfterFunc(patience, t.late)
+	case t.timer == nil:
+		t.timer = time.AfterFunc(patience, t.late)
 	default:
-		t.look.Reset(patience)
+		t.timer.Reset(patience)
 	}
-	t.looking = true
+	t.set = true
 }
 
 // late starts a round trip for scripts that wait while those in flight stall and nothing else is asked.
 func (t *together) late() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.looking = false
+	t.set = false
 	if len(t.waiting) == 0 {
 		return
 	}
