@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -99,4 +100,72 @@ func (c *source) pull(n int, ahead bool) []*redis.Cmd {
 		}
 	}
 	return cmds
+}
+
+// order is the order in which jobs never called are pulled, as dequeue.lua reads it. The zero order means that
+// the gateway has no classes.
+type order struct {
+	keys []string
+	text string
+}
+
+// FirstLines returns the lines of a gateway's jobs that were never called, class by class, the highest first.
+// It returns nil without classes.
+func FirstLines(gateway string, classes []job.Class) (lines []string) {
+	return orderOf(redisdb.NewKeys(gateway), classes).lines()
+}
+
+func (o order) lines() []string {
+	if len(o.keys) == 0 {
+		return nil
+	}
+	return o.keys[1:]
+}
+
+func orderOf(k redisdb.Keys, classes []job.Class) (o order) {
+	if len(classes) == 0 {
+		return order{}
+	}
+	o.keys = []string{k.Classes()}
+	for _, c := range classes {
+		lines := []string{k.First(c.Name)}
+		if c.Usual {
+			lines = append([]string{k.Due()}, append(lines, k.Pending())...) // the default lines hold jobs from a time when another class was the default
+		}
+		o.keys = append(o.keys, lines...)
+		o.text += fmt.Sprintf("%s %d %d ", c.Name, c.Floor, len(lines))
+	}
+	return o
+}
+
+// Order sets the classes by which jobs are pulled from now on, the highest first. Without classes, lines alone
+// set the order, as before the first call of Order.
+func (s *Server) Order(classes []job.Class) {
+	s.src.order.Store(new(orderOf(redisdb.NewKeys(s.cfg.Gateway), classes)))
+}
+
+//go:embed unpull.lua
+var unpullLua string
+
+var unpullScript = redisdb.NewScript(redisdb.NowLua, record.Expand(unpullLua))
+
+// finish is called when shut is set. It waits for the pulls in flight and gives back the slots and jobs that
+// they brought; the first job goes to the head of the queue. If Redis is unreachable, a sweep picks the jobs up
+// later.
+func (c *source) finish(ctx context.Context) {
+	c.pulls.Wait()
+	c.giveBack(ctx, c.unused())
+	c.mu.Lock()
+	left := c.jobs
+	c.jobs = nil
+	c.mu.Unlock()
+	if len(left) == 0 {
+		return
+	}
+	_ = unpullScript.Pipelined(ctx, c.redis, func(run redisdb.Runner) {
+		for _, p := range slices.Backward(left) {
+			id, _, _ := job.ParseTaskID(p.task)
+			run([]string{c.keys.active, c.keys.lease, c.keys.Due(), c.keys.Task(p.task), c.keys.Retries(), c.keys.Job(id), c.keys.Classes()}, p.task)
+		}
+	})
 }
