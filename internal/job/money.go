@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"strconv"
 	"strings"
+
+	"github.com/bojanz/currency"
 )
 
 // Money is an exact amount in minor units, of any size. Currency is in upper case; it is empty if none is
@@ -99,4 +102,104 @@ func Booked(text string) (m Money, ok bool) {
 		return Money{}, false
 	}
 	return Money{Minor: minor, Currency: currency}, true
+}
+
+// AmountRule says where a gateway's payloads have their amount, and bounds the amount of one job.
+type AmountRule struct {
+	// Field is the dotted path of the amount. Empty means that nothing is checked.
+	Field string
+	// Currency is the dotted path of the currency code. Empty means that payloads have none.
+	Currency string
+	// Least and Most bound the amount, in minor units, inclusive.
+	Least, Most int64
+	// Required makes an amount mandatory, and a currency if Currency is set. If false, both may be absent or
+	// null.
+	Required bool
+}
+
+// MoneyError says why a payload's money can't be used. It contains nothing of the payload.
+type MoneyError string
+
+// Error implements error.
+func (e MoneyError) Error() string { return string(e) }
+
+func moneyError(format string, args ...any) error { return MoneyError(fmt.Sprintf(format, args...)) }
+
+// Check returns why a payload's money can't be used, or nil. An amount must be a whole number within the
+// bounds, and a currency must be listed in ISO 4217. An absent or null value is an error only if it is
+// required. The error is a MoneyError.
+func (r AmountRule) Check(payload []byte) error {
+	d := json.NewDecoder(bytes.NewReader(payload))
+	d.UseNumber()
+	var object map[string]any
+	if err := d.Decode(&object); err != nil {
+		return moneyError("its amount can't be read: the payload is not an object")
+	}
+	amount, code := valueAt(object, r.Field), valueAt(object, r.Currency)
+	switch {
+	case r.Field != "" && amount == nil && r.Required:
+		return moneyError("no amount: the field %q is missing or null, and amount.required asks for it", r.Field)
+	case r.Field != "" && amount != nil:
+		if err := r.checkAmount(textOf(amount)); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.Currency == "":
+	case code == nil && r.Required:
+		return moneyError("no currency: the field %q is missing or null, and amount.required asks for it", r.Currency)
+	case code != nil && currencyOf(textOf(code)) == "":
+		return NoCurrency(r.Currency)
+	}
+	return nil
+}
+
+// NoCurrency returns the error for a field whose currency can't be read.
+func NoCurrency(field string) error {
+	return moneyError("the field %q has no currency that ISO 4217 lists: write its three letters, like EUR", field)
+}
+
+func (r AmountRule) checkAmount(text string) error {
+	digits := strings.TrimPrefix(text, "-")
+	if digits == "" || strings.Trim(digits, "0123456789") != "" {
+		return moneyError("the field %q has no amount in minor units: write a whole number, like 1050 for 10.50", r.Field)
+	}
+	minor, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case text[0] == '-' && (err != nil || minor < r.Least), err == nil && minor < r.Least:
+		return moneyError("the amount in the field %q is below %d, which amount.least allows", r.Field, r.Least)
+	case err != nil || minor > r.Most:
+		return moneyError("the amount in the field %q is above %d, which amount.most allows", r.Field, r.Most)
+	}
+	return nil
+}
+
+// Allows reports whether an amount and a currency, as MoneyField writes them, satisfy the rule. False may also
+// mean that only Check can tell.
+func (r AmountRule) Allows(minor int64, code string) bool {
+	return minor >= r.Least && minor <= r.Most && (r.Currency == "" || IsCurrency(code))
+}
+
+// CurrencyDigits returns the number of decimal digits of a currency by ISO 4217: 2 for EUR, 0 for JPY, 3 for
+// KWD. The code may be in lower case. ok is false if ISO 4217 does not list it.
+func CurrencyDigits(code string) (digits int, ok bool) {
+	n, ok := currency.GetDigits(currencyOf(code))
+	return int(n), ok
+}
+
+// IsCurrency reports whether ISO 4217 lists a code, given in upper case.
+func IsCurrency(code string) bool {
+	_, listed := currency.GetDigits(code)
+	return listed
+}
+
+// currencyOf returns a currency code in upper case, or "" if ISO 4217 does not list it.
+func currencyOf(text string) string {
+	if len(text) != 3 {
+		return ""
+	}
+	if code := strings.ToUpper(text); IsCurrency(code) {
+		return code
+	}
+	return ""
 }
