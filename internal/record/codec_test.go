@@ -14,7 +14,7 @@ import (
 // Listings read the fields that layout.go lists. A field that Parse reads and that is not listed would be empty there.
 func TestWhatIsListedIsWhatParseReads(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("codec.go")
+	source, err := os.ReadFile("layout.go")
 	if err != nil {
 		t.Fatal(err)
 	}
