@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -130,4 +132,94 @@ func says(err error, answers []string) bool {
 func denied(err error) bool {
 	return redis.IsAuthError(err) || redis.IsPermissionError(err) ||
 		says(err, []string{"ERR DB index", "ERR invalid DB index", "ERR AUTH", "WRONGPASS", "NOAUTH", "NOPERM"})
+}
+
+// awayError marks an error that means that Redis can't serve a command now. The mark is needed because a disk or
+// another server may fail with similar errors.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return e.err.Error() }
+func (e *awayError) Unwrap() error { return e.err }
+
+// Coded gives the code unavailable to a command's error that means "not now", and returns others unchanged. Only code
+// that shows errors to people needs it.
+func Coded(err error) error {
+	if _, coded := errors.AsType[*job.Error](err); coded {
+		return err
+	}
+	if _, away := errors.AsType[*awayError](err); !away {
+		return err
+	}
+	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
+}
+
+// marking is a client hook that turns each error that means "not now" into an awayError.
+type marking struct{}
+
+// DialHook implements redis.Hook.
+func (marking) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (marking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if !Away(err) {
+			return err
+		}
+		err = &awayError{err}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (marking) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if err == nil {
+			return nil
+		}
+		for _, cmd := range cmds {
+			if failed := cmd.Err(); Away(failed) {
+				cmd.SetErr(&awayError{failed})
+			}
+		}
+		if Away(err) {
+			err = &awayError{err}
+		}
+		return err
+	}
+}
+
+// awayWait is the pause of Patiently between two tries.
+const awayWait = 200 * time.Millisecond
+
+// Patiently repeats a step until it gets a reply, as long as Redis is unreachable, for within from now. Zero means one
+// try. After a try whose reply was lost, the step may have run, so it must be repeatable. The error is the last try's,
+// or ctx's own if that ended first.
+func Patiently(ctx context.Context, within time.Duration, step func(context.Context) error) error {
+	enough := time.Now().Add(within)
+	for {
+		err := step(ctx)
+		if !Away(err) || time.Until(enough) <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(awayWait, time.Until(enough))):
+		}
+	}
+}
+
+// telling returns the step, which calls tell with the error of the first try that will be repeated.
+func telling(step func(context.Context) error, tell func(error)) func(context.Context) error {
+	var once sync.Once
+	return func(ctx context.Context) error {
+		err := step(ctx)
+		if Away(err) {
+			once.Do(func() { tell(err) })
+		}
+		return err
+	}
 }
