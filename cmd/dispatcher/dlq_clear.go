@@ -231,3 +231,113 @@ func (w *clearance) halted(halts []halt) error {
 	}
 	return w.cut(&job.Error{Code: code, Message: "stopped: " + strings.Join(why, "; ")}, hint)
 }
+
+func dlqReplayCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "replay [flags]", Short: "Send parked jobs through admission again",
+		Long: `Replay sends the selected jobs through admission again, oldest first, with a new count of attempts. It waits
+for room as long as needed. It can be stopped and run again: nothing is lost or doubled. Jobs parked after
+its start are not affected.
+
+A job keeps its id and its idempotency key, unless the gateway has definitely refused it: then it gets the
+next generation of the key. These jobs are skipped: jobs that an earlier call may have charged, if the
+gateway keeps no keys; jobs whose key it has forgotten by now (key_lifetime), unless --expired-keys; jobs
+whose time has passed; and entries that are not jobs.
+
+--rate and --share leave the rest of the limits to live traffic: jobs enter the queue no faster, spread
+evenly, each counting with its cost. A share is of the tightest of the gateway's current limits, and follows
+"limit set". Both apply to each gateway, and to each replay: two concurrent replays are twice as fast
+together.
+
+--priority changes the jobs' class in their records before they are enqueued: jobs of a higher class go
+before waiting ones. A class that a gateway does not have is an error.
+
+--canary sends that many jobs of each gateway first and waits until they are finished. If one of them is
+parked again or has to be retried, the replay stops (exit code 1). A replay also stops when the gateway is
+held or paused, or its circuit is open, with exit code 5. Jobs replayed by then stay replayed; the same
+command continues with the rest.`,
+		Example: "  dispatcher dlq replay -g stripe --reason refused --since 24h\n  dispatcher dlq replay --batch 2026-11 --canary 20 --share 20% --yes --why 'card network is back'",
+		Args:    noArgs,
+	}
+	f := clearingFlags(cmd)
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail")
+	cmd.Flags().BoolVar(&f.expiredKeys, "expired-keys", false, "also replay jobs whose idempotency key the gateway has forgotten: they may be charged twice")
+	pace := pacingFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		careful, err := pace.understand()
+		if err != nil {
+			return err
+		}
+		return p.clear(cmd.Context(), f, desk.Replay, careful)
+	}
+	return cmd
+}
+
+func dlqDiscardCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "discard --why REASON [flags]", Short: "Remove parked jobs for good, keeping their records",
+		Long: `Discard removes the selected jobs for good. Their payloads and errors are deleted at once. The rest of their
+records is kept for the gateway's dedupe time: until then their ids are known, and not accepted again. They
+still count in the sums of their batches.
+
+Jobs that may have been charged are skipped: look them up at the gateway, then settle them with "dlq
+resolve". --may-be-charged discards them anyway; Spillway then never settles whether they were charged.
+
+A job named with --id may also be waiting for its call: queued, scheduled or in back-off. It is removed from
+the queue and discarded in one step. A job in flight is not discarded, because its call can't be undone.`,
+		Example: "  dispatcher dlq discard --reason expired --why 'too late to bill'\n  dispatcher dlq discard --id inv-1042 --why 'cancelled by the customer' --yes",
+		Args:    noArgs,
+	}
+	f := clearingFlags(cmd)
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
+	cmd.Flags().BoolVar(&f.mayBeCharged, "may-be-charged", false, "also discard jobs that may have been charged: they are then never settled")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.needWhy("discard"); err != nil {
+			return err
+		}
+		return p.clear(cmd.Context(), f, desk.Discard, remote.Clearing{})
+	}
+	return cmd
+}
+
+// paceFlags are the flags that limit the pace of a replay.
+type paceFlags struct {
+	cmd         *cobra.Command
+	rate, share string
+	canary      int
+	priority    string
+}
+
+func pacingFlags(cmd *cobra.Command) *paceFlags {
+	f := &paceFlags{cmd: cmd}
+	fs := cmd.Flags()
+	fs.StringVar(&f.rate, "rate", "", "enqueue jobs no faster than `LIMIT`, spread evenly: 50/s, 3000/m (default: as admission has room)")
+	fs.StringVar(&f.share, "share", "", "enqueue jobs no faster than `PERCENT` of the gateway's current limits: 20%")
+	fs.StringVar(&f.priority, "priority", "", "change the jobs' class to `CLASS`, permanently (default: each keeps its own)")
+	fs.IntVar(&f.canary, "canary", 0, "send `N` jobs of each gateway first, and stop if one of them fails")
+	return f
+}
+
+func (f *paceFlags) understand() (q remote.Clearing, err error) {
+	q.Canary, q.Priority = f.canary, f.priority
+	var p desk.Pace
+	given := f.cmd.Flags().Changed
+	if given("priority") && f.priority == "" {
+		return q, emptyFlag("priority")
+	}
+	if given("rate") && given("share") {
+		return q, cli.Usage("give one of the two", "--rate and --share both say how fast the jobs go in")
+	}
+	if given("canary") && f.canary < 1 {
+		return q, cli.Usage("give at least 1, or leave it out to send all at once", "--canary %d is too few", f.canary)
+	}
+	if given("rate") {
+		q.Rate = f.rate
+		err = p.SetRate(f.rate, "--rate")
+	}
+	if given("share") {
+		q.Share = f.share
+		err = p.SetShare(f.share, "--share")
+	}
+	return q, err
+}
