@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/url"
 	"slices"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
+	"spillway/internal/desk"
 	"spillway/internal/producer"
 	"spillway/internal/remote"
 )
@@ -73,4 +75,67 @@ func (p *program) remarkLeftOut(l remote.LeftOut) {
 	if l.MissingWhy != "" {
 		p.remark("left out: %s", l.MissingWhy)
 	}
+}
+
+// dlqFilter is the filter flags as typed.
+type dlqFilter struct {
+	cmd                        *cobra.Command
+	gateways, reasons, ids     []string
+	batch, since, until, match string
+	lane, route                string
+	after                      string
+	limit                      int
+}
+
+// filterFlags declares the flags that select parked jobs.
+func filterFlags(cmd *cobra.Command) *dlqFilter {
+	f := &dlqFilter{cmd: cmd}
+	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
+	fs := cmd.Flags()
+	fs.StringArrayVar(&f.reasons, "reason", nil, "only jobs parked for this `REASON`; repeatable (default: all)")
+	fs.StringVar(&f.batch, "batch", "", "only jobs of the batch `NAME`")
+	fs.StringVar(&f.lane, "lane", "", "only jobs of the lane `LANE`")
+	fs.StringVar(&f.route, "route", "", "only jobs of the route `NAME`")
+	fs.StringVar(&f.since, "since", "", "only jobs parked at or after `TIME`: 24h or 2d ago, 2026-11-30, \"2026-11-30 18:00\" (local time unless it says otherwise), RFC 3339")
+	fs.StringVar(&f.until, "until", "", "only jobs parked before `TIME`")
+	fs.StringArrayVar(&f.ids, "id", nil, "only the job with this `ID`; repeatable")
+	fs.StringVar(&f.match, "match", "", "only jobs whose error matches `REGEX`")
+	fs.IntVar(&f.limit, "limit", 0, "at most `N` jobs, oldest first (default: all)")
+	return f
+}
+
+// understand checks the flags. Times are relative to now.
+func (f *dlqFilter) understand(now time.Time) (deadletter.Filter, error) {
+	if err := f.noneEmpty(); err != nil {
+		return deadletter.Filter{}, err
+	}
+	to, err := desk.ParseFilter(url.Values{"reason": f.reasons, "batch": {f.batch}, "lane": {f.lane}, "route": {f.route}, "since": {f.since}, "until": {f.until}, "id": f.ids, "match": {f.match}}, now,
+		func(field string) string { return "--" + field })
+	if to.Limit = f.limit; err == nil && (f.limit < 0 || (f.limit == 0 && f.cmd.Flags().Changed("limit"))) {
+		err = cli.Usage("give at least 1, or leave it out for all", "--limit %d is too few", f.limit)
+	}
+	return to, err
+}
+
+// noneEmpty refuses flags without a value, as from unset shell variables: they would select every job.
+func (f *dlqFilter) noneEmpty() error {
+	single := map[string]string{"batch": f.batch, "lane": f.lane, "route": f.route, "since": f.since, "until": f.until, "match": f.match, "after": f.after}
+	for _, name := range []string{"batch", "lane", "route", "since", "until", "match", "after"} {
+		if f.cmd.Flags().Changed(name) && single[name] == "" {
+			return emptyFlag(name)
+		}
+	}
+	if slices.Contains(f.ids, "") {
+		return emptyFlag("id")
+	}
+	return nil
+}
+
+func emptyFlag(name string) error {
+	return cli.Usage("give it a value, or leave it out to choose all", "--%s is empty", name)
+}
+
+// afterFlag declares --after for commands that show jobs.
+func (f *dlqFilter) afterFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.after, "after", "", "only jobs after this `CURSOR` from -o json or the end of a list: the next page")
 }
