@@ -2,9 +2,122 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
+	"spillway/internal/desk"
+	"spillway/internal/dispatch"
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 func main() { os.Exit(cli.Main(name, newCommand, os.Args[1:], cli.Standard())) }
+
+const name = "dispatcher"
+
+const long = `Dispatcher takes jobs from their queues and calls each payment gateway at its leak rate: never above
+it in any rolling window, never idle below it. Jobs that can't be called now are parked with a reason, and replayed.`
+
+// program is shared by every command: the common flags and the streams.
+type program struct {
+	cli.Common
+	cli.Streams
+	payloads bool // the command shows payloads: it needs the encryption keys
+	// server is the address of a dispatcher that carries out operations; empty: they are carried out here,
+	// using the configuration's Redis.
+	server, tokenFile string
+	warned            bool // that the token of --server can be read in transit
+}
+
+func newCommand(s cli.Streams) *cobra.Command {
+	p := &program{Streams: s}
+	root := &cobra.Command{
+		Use: name, Short: "Call payment gateways at their leak rate", Long: long,
+		Example: "  dispatcher demo\n  dispatcher run -c dispatcher.yaml\n  dispatcher status",
+	}
+	p.AddTo(root)
+	p.serverFlags(root)
+	root.PersistentPreRunE = p.checkServer
+	root.AddCommand(runCommand(p), statusCommand(p), callsCommand(p), answersCommand(p), processesCommand(p), topCommand(p), jobCommand(p), findCommand(p), doctorCommand(p), dlqCommand(p), auditCommand(p), limitCommand(p), brakeCommand(p), laneCommand(p), routeCommand(p), pauseCommand(p), resumeCommand(p), demoCommand(p), providerCommand(p))
+	root.AddCommand(batchCommand(p), gatewayCommand(p), parkCommand(p), forgetCommand(p), outcomesCommand(p), exportCommand(p), reconcileCommand(p), verifyCommand(p), healthcheckCommand(p), configCommand(p), packsCommand(p), trailCommand(p), approvalCommand(p), loginCommand(p), logoutCommand(p), cli.ManCommand(s, &p.Common))
+	return root
+}
+
+// session is an open Redis connection with its configuration, and the desk of the selected gateways.
+type session struct {
+	cfg  *config.Config
+	db   *redisdb.DB
+	desk *desk.Desk
+}
+
+// load reads the configuration. Only run needs the gateways' secrets.
+func (p *program) load(secrets bool) (*config.Config, error) {
+	cfg, err := config.Load(p.Config, config.Options{Secrets: secrets, Payloads: secrets || p.payloads})
+	if err != nil {
+		return nil, cli.CodeEach(job.CodeUsage, "", err)
+	}
+	if p.Redis != "" {
+		cfg.Redis, cfg.RedisAt = config.Secret(p.Redis), config.Position{}
+		p.WarnOfRedis(p.Streams)
+	}
+	return cfg, nil
+}
+
+// openWait is how long a command waits for Redis's first reply.
+const openWait = 5 * time.Second
+
+// open loads the configuration and connects to its Redis.
+func (p *program) open(ctx context.Context) (*session, error) {
+	cfg, err := p.loadShared()
+	if err != nil {
+		return nil, err
+	}
+	db, err := dispatch.Open(ctx, cfg, openWait)
+	if err != nil {
+		return nil, err
+	}
+	if err := dispatch.Known(ctx, db, cfg.Gateways, 0); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways).Of(db.Client, cfg.Names())}, nil
+}
+
+// loadShared reads the configuration, and refuses one whose Redis no other process can reach.
+func (p *program) loadShared() (*config.Config, error) {
+	cfg, err := p.load(false)
+	if err == nil && cfg.Redis == redisdb.Embedded {
+		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
+			"the embedded Redis lives in the dispatcher's process and is gone with it: there is nothing to look at from here")
+	}
+	return cfg, err
+}
+
+// close closes the connection. Everything requested has been answered by then.
+func (s *session) close() { _ = s.db.Close() }
+
+// openAt opens a session for the gateways with these names, or all, in configured order.
+func (p *program) openAt(ctx context.Context, names []string) (*session, error) {
+	s, err := p.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	chosen, err := desk.Choose(s.cfg, names)
+	if err != nil {
+		err = s.desk.Explain(ctx, names, err)
+		s.close()
+		return nil, err
+	}
+	s.desk = desk.New(s.db.Client, chosen).Of(s.db.Client, s.cfg.Names())
+	return s, nil
+}
+
+// gatewaysFlag declares the repeatable flag -g.
+func gatewaysFlag(cmd *cobra.Command, names *[]string, usage string) {
+	cmd.Flags().StringArrayVarP(names, "gateway", "g", nil, usage)
+}
