@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"spillway/internal/admission"
 	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
@@ -19,12 +18,6 @@ import (
 	"spillway/internal/seal"
 	"spillway/internal/tracing"
 )
-
-// door admits chunks of jobs, as admission.Line does. If Begin returns an answered passage, its answers are
-// counted before the next chunk begins.
-type door interface {
-	Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage
-}
 
 // run enqueues one file.
 //
