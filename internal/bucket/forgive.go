@@ -15,7 +15,7 @@ import (
 //go:embed forgive.lua
 var forgiveLua string
 
-var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, keptLua, forgiveLua)
+var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, forgiveLua)
 
 // Charge is what losses have charged one limit with: calls that may have been made and that Redis does not
 // know.

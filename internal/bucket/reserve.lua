@@ -1,4 +1,4 @@
--- reserve.lua reserves the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, kept.lua, slewed.lua, upcoming.lua and alone.lua. waiting.lua, ready.lua,
+-- reserve.lua reserves the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, slewed.lua, upcoming.lua and alone.lua. waiting.lua, ready.lua,
 -- slots.lua and granted.lua continue where it ends; if the gateway has lanes, pick.lua does.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
 --      then the lists of windows that are out of force, and, if the gateway has classes, the lines of jobs that were never called, the highest class first
@@ -30,7 +30,7 @@
 -- may object to; and now and then it writes a mark of the time, and y. Hash: s (latest slot ever given to any process) tat  h (no slot before)
 --      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it.
 --      Another run id means a restart or a fail-over: what came after c may be lost. "restored µs": an operator has restored a snapshot
---      that knows nothing since then. "behind µs": Redis was started again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see kept.lua)
+--      that knows nothing since then. "behind µs": Redis was started again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see pool.lua)
 --      o "life id": life is when the state began from nothing; a caller that knows an older life knows of slots that are lost. id
 --      changes whenever the lists are rebuilt.  u "units before since dearest": the units granted, less those given back at once; how
 --      many of them were granted before the slot at since; that slot; the cost of the dearest job

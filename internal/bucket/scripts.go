@@ -15,8 +15,6 @@ var (
 	poolLua string
 	//go:embed loss.lua
 	lossLua string
-	//go:embed kept.lua
-	keptLua string
 	//go:embed slewed.lua
 	slewedLua string
 	//go:embed upcoming.lua
@@ -86,7 +84,7 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, upcomingLua, aloneLua, reserveLua)
+	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, slewedLua, upcomingLua, aloneLua, reserveLua)
 	pickScript      = redisdb.NewScript(pickText...)
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
@@ -98,7 +96,7 @@ var (
 	scopedOKScript  = redisdb.NewScript(scopedOKText...)
 	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
-	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, keptLua, reshapeLua)
+	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, reshapeLua)
 	succeededScript = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, succeededLua)
 	pauseScript     = redisdb.NewSwitchScript(redisdb.NowLua, pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
@@ -111,7 +109,7 @@ var (
 var (
 	reserveLua = reserveHeadLua + waitingLua + readyLua + slotsLua + grantedLua
 	pickLua    = reserveHeadLua + readyLua + pickHeadLua + grantedLua + pickedLua
-	pickText   = []string{redisdb.NowLua, poolLua, lossLua, keptLua, slewedLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
+	pickText   = []string{redisdb.NowLua, poolLua, lossLua, slewedLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
 	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, unbindLua}
 	movedText  = []string{redisdb.NowLua, permitsLua, lanesLua, movedLua}
 	overText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, overLua}
