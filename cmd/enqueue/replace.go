@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"io"
 
 	"spillway/internal/admission"
 	"spillway/internal/cli"
@@ -34,4 +37,57 @@ type replaceDoor struct{ *desk.Replacement }
 // Begin implements door.
 func (d replaceDoor) Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage {
 	return admission.Answered(d.Put(ctx, gateway, jobs, mode))
+}
+
+// moneyText returns "EUR 10.50, 2 jobs without an amount", or "no money" if there is none.
+func moneyText(money job.Amounts, without int64) string {
+	return cmp.Or(job.MoneyText(money, without), "no money")
+}
+
+// replacedText returns "3 jobs: EUR 3.00 → EUR 2.70".
+func replacedText(r *desk.Replaced) string {
+	return fmt.Sprintf("%s: %s → %s", job.JobsText(r.Jobs), moneyText(r.Before, r.NoAmountBefore), moneyText(r.After, r.NoAmountAfter))
+}
+
+// lostText returns a warning that jobs lose their amount, or "" if none does.
+func lostText(r *desk.Replaced) string {
+	if r.Lost == 0 {
+		return ""
+	}
+	return fmt.Sprintf("warning: %s without the amount that could be read before", job.JobsText(int64(r.Lost)))
+}
+
+// askReplace reads the whole file, shows what the replacement would change, and asks for confirmation.
+func askReplace(ctx context.Context, src jobSource, t *tally) (cli.Decision, error) {
+	if err := src.in.twice(); err != nil {
+		return cli.Declined, err
+	}
+	seen, err := src.in.changed()
+	if err != nil {
+		return cli.Declined, fmt.Errorf("reading %s: %w", src.in.path, err)
+	}
+	looking := src
+	looking.opt.dryRun = true
+	d, closeDoor, err := openDoor(ctx, looking, t.say)
+	if err != nil {
+		return cli.Declined, err
+	}
+	defer closeDoor()
+	quiet := &tally{s: cli.Streams{In: t.s.In, Out: io.Discard, Err: io.Discard}, opt: looking.opt, in: src.in}
+	quiet.begin(t.started)
+	err = quiet.stopped(flow(ctx, looking, d, quiet))
+	if err == nil {
+		err = src.in.again(seen)
+	}
+	if err != nil {
+		return cli.Declined, err
+	}
+	would := d.(replaceDoor).Sum()
+	if n := quiet.counts().Invalid; n > 0 {
+		t.say("%d of the lines can't be used; --dry-run says why", n)
+	}
+	if text := lostText(would); text != "" {
+		t.say("%s", text)
+	}
+	return cli.Confirm(ctx, t.s, cli.Consent{}, "Replace the payloads of "+replacedText(would))
 }
