@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/tracing"
 )
 
 func main() { os.Exit(cli.Main(name, newCommand, os.Args[1:], cli.Standard())) }
@@ -120,4 +122,10 @@ func (p *program) openAt(ctx context.Context, names []string) (*session, error) 
 // gatewaysFlag declares the repeatable flag -g.
 func gatewaysFlag(cmd *cobra.Command, names *[]string, usage string) {
 	cmd.Flags().StringArrayVarP(names, "gateway", "g", nil, usage)
+}
+
+// traces opens the tracing that the environment configures, for a command that admits jobs. The caller must
+// close it.
+func (p *program) traces(ctx context.Context) (*tracing.Tracer, error) {
+	return tracing.Open(ctx, "spillway-dispatcher", os.Getenv, slog.New(slog.NewTextHandler(p.Err, nil)))
 }
