@@ -4,8 +4,10 @@
 package dispatch
 
 import (
+	"context"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -223,4 +225,30 @@ func Money(a config.Amount) func(payload []byte) string {
 		return nil
 	}
 	return func(payload []byte) string { return producer.Money(payload, a.Field, a.Currency) }
+}
+
+// registering are books that register their gateway before its first job is admitted, with one command for each
+// process and gateway.
+type registering struct {
+	admission.Books
+	redis   redis.UniversalClient
+	gateway string
+	done    atomic.Bool
+}
+
+// Offer implements admission.Books.
+func (r *registering) Offer(jobs []job.Newcomer) (job.Offer, error) {
+	offer, err := r.Books.Offer(jobs)
+	if err != nil || r.done.Load() {
+		return offer, err
+	}
+	return func(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
+		if !r.done.Load() {
+			if err := redisdb.Register(ctx, r.redis, r.gateway); err != nil {
+				return nil, job.Room{}, err
+			}
+			r.done.Store(true)
+		}
+		return offer(ctx, ticket, mode)
+	}, nil
 }

@@ -52,6 +52,17 @@ func unserved(ctx context.Context, c redis.UniversalClient, s incarnation.Sign) 
 	return silent > most, err
 }
 
+// LastServed returns when a dispatcher of the gateway last gave a sign of life, zero if never, and whether one
+// is probably running.
+func LastServed(ctx context.Context, c redis.UniversalClient, gateway string) (last time.Time, serves bool, err error) {
+	sign, err := incarnation.Look(ctx, c, gateway)
+	if err != nil {
+		return sign.Last, false, err
+	}
+	alone, err := unserved(ctx, c, sign)
+	return sign.Last, err == nil && !alone, err
+}
+
 // patient returns the move, starting at Redis's present time, with enough time for a slow dispatcher of the
 // gateway to show itself.
 func (m *Moving) patient(ctx context.Context) (incarnation.Move, error) {
