@@ -24,56 +24,59 @@ local function bucket_tick(b, now)
     b.offset, b.changed, b.moved = b.last - now, true, true
     b.now = b.last
   end
-  b.lag = math.max(b.last - b.now, 0) -- how long it will stand still
-  b.now = math.max(b.now, b.last)
+  if b.now < b.last then b.now, b.lag = b.last, b.last - b.now end -- lag: how long it will stand still
 end
 
--- bucket_read returns the head of the hash, then the fields extra, then names .. i for this many limits.
-local function bucket_read(key, extra, names, count)
-  local fields = {'a', 't', 'o', 'v', 'k'}
-  for _, name in ipairs(extra) do fields[#fields + 1] = name end
-  for i = 1, count do
-    for _, name in ipairs(names) do fields[#fields + 1] = name .. i end
+-- bucket_other reads what was stored with other numbers, or by another algorithm. b.rows has one row for each limit of that version. It is empty if nothing
+-- was stored, or another algorithm's fields.
+local function bucket_other(b, p)
+  local head = redis.call('HMGET', b.key, 'a', 'k')
+  b.alien = head[1] and head[1] ~= p.name
+  b.wipe, b.rows, b.old_count = b.alien, {}, tonumber(head[2]) or 0
+  if b.alien then return end
+  for i = 1, b.old_count do
+    local row, names = {}, {}
+    for j, name in ipairs(p.names) do names[j] = name .. i end
+    local values = redis.call('HMGET', b.key, unpack(names))
+    for j, name in ipairs(p.names) do row[name] = values[j] end
+    b.rows[i] = row
   end
-  return redis.call('HMGET', key, unpack(fields))
 end
 
--- bucket_open begins a bucket. b.extra and b.rows hold what was stored: rows has one row for each limit of the stored
--- version. It is empty if nothing was stored, or another algorithm's fields.
--- b.numbers has the numbers of all limits in order.
+-- bucket_open begins a bucket. p.names are the fields of a limit, and p.extra those that are there once; p.each is how many numbers a limit has. b.numbers has the
+-- numbers of all limits in order. Unless b.fresh is true, the numbers are those that were stored, and b.stored[b.head + i] is the first field of limit i.
+-- Else b.rows has what was stored (bucket_other). The extra fields begin at b.stored[4].
 local function bucket_open(p, key, now, version)
-  local numbers = {}
-  for number in string.gmatch(version, '%d+') do numbers[#numbers + 1] = number + 0 end
-  local count = #numbers / p.each
-  local s = bucket_read(key, p.extra, p.names, count)
-  local rows = tonumber(s[5]) or 0
-  if rows > count then s = bucket_read(key, p.extra, p.names, rows) end
-  local b = {key = key, version = version, count = count, numbers = numbers, plan = p, u = {}, c = {}, cap = {}, changed = false}
-  b.last, b.offset, b.old_count = tonumber(s[2]) or 0, tonumber(s[3]) or 0, rows
-  b.alien = s[1] and s[1] ~= p.name
-  b.fresh, b.wipe = b.alien or s[4] ~= version, b.alien
-  bucket_tick(b, now)
-  b.extra, b.rows = {}, {}
-  if b.alien then return b end
-  for i = 1, #p.extra do b.extra[i] = s[5 + i] end
-  for i = 1, rows do
-    local from = 5 + #p.extra + (i - 1) * #p.names
-    b.rows[i] = {}
-    for j, name in ipairs(p.names) do b.rows[i][name] = s[from + j] end
+  local numbers, n = {0, 0, 0}, 0 -- a table made as large as it gets is not made again as it grows
+  for number in string.gmatch(version, '%d+') do
+    n = n + 1
+    numbers[n] = number + 0
   end
+  local first, count, extra, s = p.names[1], n / p.each, p.extra, nil
+  if count == 1 and not extra then
+    s = redis.call('HMGET', key, 'v', 't', 'o', first .. '1')
+  else
+    local fields = {'v', 't', 'o', unpack(extra or {})}
+    local head = #fields
+    for i = 1, count do fields[head + i] = first .. i end
+    s = redis.call('HMGET', key, unpack(fields))
+  end
+  local b = {key = key, version = version, count = count, numbers = numbers, plan = p, u = {0}, c = {0}, cap = {0}, changed = false, stored = s, head = 3 + (extra and #extra or 0),
+    last = tonumber(s[2]) or 0, offset = tonumber(s[3]) or 0, fresh = s[1] ~= version, now = now, lag = 0}
+  if b.fresh then bucket_other(b, p) end
+  bucket_tick(b, now)
   return b
 end
 
-local function bucket_room(b, cost)
-  for i = 1, b.count do
-    if b.u[i] + cost * b.c[i] > b.cap[i] then return false end
-  end
-  return true
-end
-
+-- bucket_add adds a job if every limit has room for it, and reports whether it did.
 local function bucket_add(b, cost)
+  local u, c, cap, count = b.u, b.c, b.cap, b.count
+  for i = 1, count do
+    if u[i] + cost * c[i] > cap[i] then return false end
+  end
+  for i = 1, count do u[i] = u[i] + cost * c[i] end
   b.changed = true
-  for i = 1, b.count do b.u[i] = b.u[i] + cost * b.c[i] end
+  return true
 end
 
 -- bucket_longest returns the longest of the waits that wait(i) returns for each limit, or -1 if one of them is endless.
@@ -110,10 +113,9 @@ local function bucket_append(set, name, value)
   set[#set + 1] = value
 end
 
--- bucket_write writes the head and set, which has the algorithm's own fields and values. The key expires some time after reset (µs), or never without one.
+-- bucket_write writes the head and set, which has t, the algorithm's own fields, and their values. The key expires some time after reset (µs), or never without one.
 local function bucket_write(b, set, reset)
   if b.wipe then redis.call('DEL', b.key) end
-  bucket_append(set, 't', int(b.now))
   if b.moved or b.wipe and b.offset ~= 0 then bucket_append(set, 'o', int(b.offset)) end
   if b.fresh or b.wipe then
     bucket_append(set, 'a', b.plan.name)

@@ -4,12 +4,13 @@
 -- A limit is two whole numbers, cap/w: cap tokens, and w, the window's length in µs.
 -- Own fields of the hash: w<i> length   n<i> tokens taken in the window that holds t
 
-local FIXED_WINDOW = {name = 'fixed-window', extra = {}, names = {'w', 'n'}, each = 2}
+local FIXED_WINDOW = {name = 'fixed-window', names = {'n', 'w'}, each = 2}
 
 -- fixed_before returns what was taken in the window of limit i that holds the last change. A length that was not kept
 -- before takes over the highest count.
 local function fixed_before(b, i)
   if b.alien then return b.cap[i] end
+  if not b.fresh then return tonumber(b.stored[b.head + i]) end
   local most = 0
   for _, row in ipairs(b.rows) do
     local n = tonumber(row.n)
@@ -30,11 +31,7 @@ local function bucket_load(key, now, argv, at)
   return b, at + 1
 end
 
-local function bucket_take(b, cost)
-  if not bucket_room(b, cost) then return false end
-  bucket_add(b, cost)
-  return true
-end
+local bucket_take = bucket_add
 
 local function fixed_rest(b, i) return (b.i[i] + 1) * b.w[i] - b.now end
 
@@ -48,7 +45,7 @@ end
 
 local function bucket_save(b)
   if not b.changed then return end
-  local set = {}
+  local set = {'t', int(b.now)}
   for i = 1, b.count do
     bucket_append(set, 'n' .. i, int(b.u[i]))
     if b.fresh then bucket_append(set, 'w' .. i, int(b.w[i])) end

@@ -76,7 +76,8 @@ end
 
 local function bucket_load(key, now, argv, at)
   local b = bucket_open(SLIDING_LOG, key, now, argv[at])
-  b.h, b.z, b.g = tonumber(b.extra[1]) or 0, tonumber(b.extra[2]) or 0, tonumber(b.extra[3]) or 0
+  local s = b.alien and {} or b.stored
+  b.h, b.z, b.g = tonumber(s[4]) or 0, tonumber(s[5]) or 0, tonumber(s[6]) or 0
   b.w, b.s, b.chunks, b.written = {}, {}, {}, {}
   for i = 1, b.count do
     b.c[i], b.cap[i], b.w[i] = 1, b.numbers[2 * i - 1], b.numbers[2 * i]
@@ -87,10 +88,10 @@ local function bucket_load(key, now, argv, at)
     b.g = math.max(unpack(b.cap))
   end
   local first, known = b.z, b.z -- known: where the longest window began under the previous limits
-  for _, row in ipairs(b.rows) do known = math.min(known, tonumber(row.s)) end
+  for _, row in ipairs(b.rows or {}) do known = math.min(known, tonumber(row.s)) end
   if b.alien then known = 0 end
   for i = 1, b.count do
-    local from = b.fresh and known or tonumber(b.rows[i].s)
+    local from = b.fresh and known or tonumber(s[b.head + i])
     b.s[i] = log_first(b, from, function(index) return log_time(b, index) + b.w[i] > b.now end)
     first = math.min(first, b.s[i])
   end
@@ -100,10 +101,9 @@ local function bucket_load(key, now, argv, at)
 end
 
 local function bucket_take(b, cost)
-  if not bucket_room(b, cost) then return false end
+  if not bucket_add(b, cost) then return false end
   if b.z == b.h or log_time(b, b.z - 1) < b.now then log_add(b, b.now) end
   b.g = (b.g + cost) % LOG_WRAP
-  bucket_add(b, cost)
   return true
 end
 
@@ -132,7 +132,7 @@ end
 
 local function bucket_save(b)
   if not b.changed then return end
-  local old, set = log_trim(b), {}
+  local old, set = log_trim(b), {'t', int(b.now)}
   for n in pairs(b.written) do bucket_append(set, 'e' .. n, b.chunks[n]) end
   for i = 1, b.count do bucket_append(set, 's' .. i, int(b.s[i])) end
   for name, value in pairs({h = b.h, z = b.z, g = b.g}) do bucket_append(set, name, int(value)) end

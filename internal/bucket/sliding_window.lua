@@ -5,7 +5,7 @@
 -- A limit is three whole numbers, cap/w/p: cap tokens, w, the window's length in µs, and p, the length of a part.
 -- Own fields of the hash: w<i> length   l<i> "end count end count …" of the parts, oldest first
 
-local SLIDING_WINDOW = {name = 'sliding-window', extra = {}, names = {'w', 'l'}, each = 3}
+local SLIDING_WINDOW = {name = 'sliding-window', names = {'l', 'w'}, each = 3}
 
 -- sliding_source returns the stored parts that serve a window of length w: those of the same length, else of the
 -- shortest that is longer, else of the longest. The parts say when they end, so their length does not matter.
@@ -25,7 +25,7 @@ local function sliding_parts(b, i)
     if b.last + b.w[i] <= b.now then return {}, {}, 0 end
     return {b.last}, {b.cap[i]}, b.cap[i]
   end
-  local text = b.fresh and sliding_source(b, b.w[i]) or b.rows[i].l
+  local text = b.fresh and sliding_source(b, b.w[i]) or b.stored[b.head + i]
   local ends, counts, sum = {}, {}, 0
   for e, n in string.gmatch(text, '(%d+) (%d+)') do
     e, n = tonumber(e), tonumber(n)
@@ -48,8 +48,7 @@ local function bucket_load(key, now, argv, at)
 end
 
 local function bucket_take(b, cost)
-  if not bucket_room(b, cost) then return false end
-  bucket_add(b, cost)
+  if not bucket_add(b, cost) then return false end
   for i = 1, b.count do
     local ends, counts = b.ends[i], b.counts[i]
     local part = (math.floor(b.now / b.p[i]) + 1) * b.p[i]
@@ -81,7 +80,7 @@ end
 
 local function bucket_save(b)
   if not b.changed then return end
-  local set = {}
+  local set = {'t', int(b.now)}
   for i = 1, b.count do
     local parts = {}
     for j, e in ipairs(b.ends[i]) do parts[j] = int(e) .. ' ' .. int(b.counts[i][j]) end
