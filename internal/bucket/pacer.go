@@ -149,6 +149,7 @@ type knowledge struct {
 // NewPacer returns the pacer of one gateway, or an error if its configuration can't be kept. It makes no
 // request to Redis.
 func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, error) {
+	redisdb.Prepare()
 	made, err := newPlan(cfg)
 	if err != nil {
 		return nil, err

@@ -96,7 +96,7 @@ func (w *crew) send(all []redis.Cmder) {
 
 // run runs a read-only script. If Redis does not know it, its text is sent once for all callers.
 func (w *crew) run(ctx context.Context, s *Script, keys []string, args []any) *redis.Cmd {
-	cmd := w.EvalSha(ctx, s.s.Hash(), keys, args...)
+	cmd := w.EvalSha(ctx, s.one().Hash(), keys, args...)
 	if cmd.Err() == nil || !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		return cmd
 	}
@@ -104,7 +104,7 @@ func (w *crew) run(ctx context.Context, s *Script, keys []string, args []any) *r
 		cmd.SetErr(err)
 		return cmd
 	}
-	return w.EvalSha(ctx, s.s.Hash(), keys, args...)
+	return w.EvalSha(ctx, s.one().Hash(), keys, args...)
 }
 
 func (w *crew) load(s *Script) error {

@@ -3,6 +3,7 @@ package redisdb
 import (
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Compose joins fragments, the last of which is the body, into the text of one script. It omits top-level definitions
@@ -10,7 +11,10 @@ import (
 // layout alone has fifty.
 func Compose(fragments ...string) string {
 	body := fragments[len(fragments)-1]
-	all := chunks(strings.Join(fragments[:len(fragments)-1], "\n"))
+	var all []chunk
+	for _, f := range fragments[:len(fragments)-1] {
+		all = append(all, chunksOf(f)...)
+	}
 	kept := make([]bool, len(all))
 	used := map[string]bool{}
 	use(used, luaTokens(body))
@@ -48,6 +52,21 @@ type chunk struct {
 	text   string
 	tokens []string
 	names  []string // names that it defines; empty if it does something else, too, and so must be kept
+}
+
+// chunked has the chunks of each fragment: one is part of many scripts.
+var chunked sync.Map
+
+func chunksOf(fragment string) []chunk {
+	if known, ok := chunked.Load(fragment); ok {
+		return known.([]chunk)
+	}
+	all := chunks(fragment + "\n")
+	if len(all) > 0 && len(all[0].tokens) == 0 { // the comment at its head
+		all = all[1:]
+	}
+	chunked.Store(fragment, all)
+	return all
 }
 
 // chunks splits a fragment. A statement begins in the first column; its other lines are indented, or end it.

@@ -1,6 +1,7 @@
 package redisdb
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,5 +57,25 @@ func TestAScriptHasWhatItUsesAndNoMore(t *testing.T) {
 				t.Errorf("%s: %q is still in\n%s", body, part, text)
 			}
 		}
+	}
+}
+
+// TestScriptsAreComposedOnFirstUse guards the start of every command: composing all scripts takes some 70 ms of a processor.
+func TestScriptsAreComposedOnFirstUse(t *testing.T) {
+	const body = "return 'composed on first use'"
+	composed := func() bool {
+		scripts.Lock()
+		defer scripts.Unlock()
+		return slices.Contains(scripts.texts, body)
+	}
+	s := NewSharedScript(body)
+	if composed() {
+		t.Error("a script was composed when it was defined")
+	}
+	if s.one(); !composed() {
+		t.Error("a script that was used is not among the texts")
+	}
+	if texts := Texts(); !slices.ContainsFunc(texts, func(text string) bool { return text != body && strings.Contains(text, body) }) {
+		t.Error("Texts lacks the form for several callers, which was not used")
 	}
 }

@@ -11,38 +11,58 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Script is one Lua script, composed of fragments.
+// Script is one Lua script, composed of fragments. It is composed when it is first used, because a command uses few of
+// the scripts that there are.
 type Script struct {
-	s          *redis.Script
-	several    *redis.Script // runs it for several callers at once; nil if that is not possible
-	ends       bool          // a per-gateway function runs after it
+	one        func() *redis.Script
+	several    func() *redis.Script // runs it for several callers at once; nil if that is not possible
+	ends       bool                 // a per-gateway function runs after it
 	replicated bool
 }
 
 // NewScript joins fragments, in order, into one script. Fragments define local functions, of which only those in use
 // are included; the last one is the body. If a fragment defines at_end, it runs after the body, even if the body has
 // failed.
-func NewScript(fragments ...string) *Script { return &Script{s: composed(fragments)} }
+func NewScript(fragments ...string) *Script { return &Script{one: composed(fragments)} }
 
-// texts are the scripts composed so far.
-var texts struct {
+// scripts are those that were defined, and the texts of those composed so far.
+var scripts struct {
 	sync.Mutex
-	all []string
+	all   []func() *redis.Script
+	texts []string
 }
 
-// Texts returns the text of every script composed so far, for a linter.
+// Prepare composes every script that is defined, so that none has to be composed between a slot and its call.
+func Prepare() {
+	scripts.Lock()
+	all := slices.Clone(scripts.all)
+	scripts.Unlock()
+	for _, compose := range all {
+		compose()
+	}
+}
+
+// Texts returns the text of every script that is defined, for a linter.
 func Texts() []string {
-	texts.Lock()
-	defer texts.Unlock()
-	return slices.Clone(texts.all)
+	Prepare()
+	scripts.Lock()
+	defer scripts.Unlock()
+	return slices.Clone(scripts.texts)
 }
 
-func composed(fragments []string) *redis.Script {
-	text := Compose(ended(fragments)...)
-	texts.Lock()
-	defer texts.Unlock()
-	texts.all = append(texts.all, text)
-	return redis.NewScript(text)
+// composed returns a function that composes a script once.
+func composed(fragments []string) func() *redis.Script {
+	compose := sync.OnceValue(func() *redis.Script {
+		text := Compose(ended(fragments)...)
+		scripts.Lock()
+		defer scripts.Unlock()
+		scripts.texts = append(scripts.texts, text)
+		return redis.NewScript(text)
+	})
+	scripts.Lock()
+	defer scripts.Unlock()
+	scripts.all = append(scripts.all, compose)
+	return compose
 }
 
 // NewSharedScript joins fragments into a script that a client of Together runs for several waiting callers at once: one
@@ -78,7 +98,7 @@ func ended(fragments []string) []string {
 
 // Replicated returns the script for writes that must not be lost once acknowledged: Run runs it under Replicated.
 func (s *Script) Replicated() *Script {
-	return &Script{s: s.s, several: s.several, ends: s.ends, replicated: true}
+	return &Script{one: s.one, several: s.several, ends: s.ends, replicated: true}
 }
 
 // Run runs the script by its hash and, if Redis does not know it (after a restart, a failover, SCRIPT FLUSH), by its
@@ -94,9 +114,9 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args 
 		if cmd := t.run(askedOf(ctx, s, keys, args)); !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			return cmd
 		}
-		return s.s.Eval(ctx, c, keys, args...)
+		return s.one().Eval(ctx, c, keys, args...)
 	}
-	return s.s.Run(ctx, c, keys, args...)
+	return s.one().Run(ctx, c, keys, args...)
 }
 
 // Runner queues one run of a script in a pipeline.
@@ -107,7 +127,7 @@ type Runner func(keys []string, args ...any) *redis.Cmd
 func (s *Script) Pipelined(ctx context.Context, c redis.UniversalClient, queue func(Runner)) error {
 	send := func() error {
 		cmds, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
-			queue(func(keys []string, args ...any) *redis.Cmd { return s.s.EvalSha(ctx, p, keys, args...) })
+			queue(func(keys []string, args ...any) *redis.Cmd { return s.one().EvalSha(ctx, p, keys, args...) })
 			return nil
 		})
 		for _, cmd := range cmds { // another command may have failed first
@@ -153,9 +173,9 @@ func BadReply(script string, reply any) error {
 
 func (s *Script) load(ctx context.Context, c redis.UniversalClient) error {
 	if cluster, ok := c.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.s.Load(ctx, node).Err() })
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.one().Load(ctx, node).Err() })
 	}
-	return s.s.Load(ctx, c).Err()
+	return s.one().Load(ctx, c).Err()
 }
 
 // NowLua defines now_us(override): Redis's clock in whole microseconds, read once; an override other than "0" is

@@ -68,7 +68,10 @@ func (t *together) SendsOnce() {}
 
 // askedOf returns a run of a script that may be combined with others.
 func askedOf(ctx context.Context, s *Script, keys []string, args []any) *asked {
-	a := &asked{ctx: ctx, sha: s.s.Hash(), several: s.several, ends: s.ends, keys: keys, args: args}
+	a := &asked{ctx: ctx, sha: s.one().Hash(), ends: s.ends, keys: keys, args: args}
+	if s.several != nil {
+		a.several = s.several()
+	}
 	if len(keys) > 0 {
 		a.gateway, _ = gatewayIn(keys[0])
 	}
