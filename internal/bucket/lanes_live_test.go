@@ -309,3 +309,37 @@ func TestAResetCountsWhatWasCalledBefore(t *testing.T) {
 		})
 	}
 }
+
+// A lane without jobs has used up its limit, which is raised then: its next job does not wait for the old one. The mutant looks only at lanes with jobs.
+func TestARaisedLimitHoldsForALaneWithoutJobs(t *testing.T) {
+	testkit.OneGoroutine(t)
+	t.Parallel()
+	client := testkit.Client(t)
+	look := "lanes.look(ARGV[2], lanes.record(ARGV[2]))"
+	mutant := bent{look, "if next(lanes.record(ARGV[2]).work) then " + look + " end"}.texts(t)
+	for name, swaps := range map[string]map[string]string{"as it is": nil, "mutant": mutant} {
+		t.Run(name, func(t *testing.T) {
+			cfg := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Lanes: &Lanes{Limits: []job.Limit{per(1, time.Minute)}}}
+			w := newLanesWorld(newWorld(t, client, 1), laneTrial{cfg: cfg, processes: 1})
+			w.swaps = swaps
+			p := w.processes[0]
+			called := func(job laneJob) (n int) {
+				w.put(job, 1, w.keys.Pending(), true)
+				for end := w.now + 5_000_000; w.now < end; w.pass(100 * time.Millisecond) {
+					n += len(w.reserve(p, wish{want: 4, lead: 1000}).slots)
+				}
+				return n
+			}
+			lane := job.Flow{Lane: "m"}
+			if n := called(laneJob{id: "first", generation: 1, cost: 1, flow: lane}); n != 1 {
+				t.Fatalf("%d calls of one job", n)
+			}
+			if err := p.OverrideLane(t.Context(), "m", OverrideChange{Limits: &[]job.Limit{per(10, time.Second)}}); err != nil {
+				t.Fatal(err)
+			}
+			if n := called(laneJob{id: "second", generation: 1, cost: 1, flow: lane}); (n == 0) != (swaps != nil) {
+				t.Errorf("%d calls in the 5 s after the limit was raised", n)
+			}
+		})
+	}
+}

@@ -188,6 +188,16 @@ func (f *flowModel) next(ahead bool) int {
 
 func (f *flowModel) empty() bool { return f.next(false) < 0 }
 
+// heads returns the first job of each line that has one.
+func (f *flowModel) heads() (all []laneJob) {
+	for _, line := range f.lines {
+		if len(line) > 0 {
+			all = append(all, line[0])
+		}
+	}
+	return all
+}
+
 // take takes the next job.
 func (f *flowModel) take(ahead bool) laneJob {
 	i := f.next(ahead)

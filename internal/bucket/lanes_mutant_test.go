@@ -158,7 +158,6 @@ func TestMutantsOfLanesSetLive(t *testing.T) {
 		"a pause of a lane ignored":         {bent{"if r.paused then return math.huge end", ""}, 0, drawLive},
 		"a pause of a route ignored":        {bent{"  return L.paused[route]\n", "  return false\n"}, 0, drawLive},
 		"what is set wakes nobody":          {bent{"lanes.look(ARGV[2], lanes.record(ARGV[2]))", ""}, 8, drawLive},
-		"what is set wakes no idle lane":    {bent{"lanes.look(ARGV[2], lanes.record(ARGV[2]))", "if next(lanes.record(ARGV[2]).work) then lanes.look(ARGV[2], lanes.record(ARGV[2])) end"}, 381, drawLive},
 		"own windows without the jitter":    {bent{"math.ceil(length / 10000) + how.more +", "math.ceil(length / 10000) +"}, 1, drawLive},
 		"an act upon a lane sets all of it": {bent{"ARGV[i + 2] == '=' and (was[i] or '') or ARGV[i + 2]", "ARGV[i + 2] == '=' and '' or ARGV[i + 2]"}, 0, drawLive},
 	} {

@@ -11,6 +11,7 @@ import (
 
 // turnRun is a stretch in which a flow had jobs, and room on its route, at each binding. It has how many calls its lane has made of its class since the flow's last one, the flows that
 // had jobs meanwhile, the flows whose route has no room, and how often one of these came back. A flow that came back may be called once before the others, as it has paid for less.
+// A flow that has paid for its last call by an older weight may have paid for many of the others' calls.
 type turnRun struct {
 	calls, back int
 	flows, shut map[job.Flow]bool
@@ -33,7 +34,7 @@ func (w *lanesWorld) checkTurns(by windowsNow, s job.Slot) {
 		calls = 0
 	}
 	for f, lines := range w.queue {
-		if f == served || lines.empty() || shut[f] {
+		if f == served || lines.empty() || shut[f] || w.set.owing(f) {
 			delete(w.turns, f)
 			continue
 		}

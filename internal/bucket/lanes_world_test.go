@@ -587,7 +587,7 @@ func (w *lanesWorld) checkClass(by windowsNow, s job.Slot, first bool, floors ma
 			if s.Flow.Class == name {
 				run.got++
 			}
-			if due := float64(run.units)/every - 1 - float64(len(all))/every - 1e-9; float64(run.got) < due {
+			if due := math.Floor(float64(run.units)/every - 1 - float64(len(all))/every - 1e-9); float64(run.got) < due {
 				w.fail("the class %q has %d of %d calls, its floor is one in %.1f", name, run.got, run.units, every)
 			}
 		}
@@ -614,7 +614,11 @@ func (w *lanesWorld) checkShares(by windowsNow, s job.Slot, chosen int64) {
 			continue
 		}
 		able[f] = true
-		if roomInAll(w.ofLane[f.Lane], by.of(f.Lane), w.costOf(lines.lines[lines.next(false)][0]), chosen) > chosen || w.scopes.laneReady(w, f.Lane, chosen) > chosen {
+		var dearest int64 // of another line than the next one, too: a job that came in ahead of the one for which permits are kept does not take them
+		for _, j := range lines.heads() {
+			dearest = max(dearest, w.costOf(j))
+		}
+		if roomInAll(w.ofLane[f.Lane], by.of(f.Lane), dearest, chosen) > chosen || w.scopes.laneReady(w, f.Lane, chosen) > chosen {
 			waits[f.Lane] = true
 		}
 	}
