@@ -48,7 +48,7 @@ function lanes.open(pace, weight, limits, own, none)
     state = {}, changed = {}, on = {}, turned = false, records = {}, dirty = {}, touched = {}, routes = {}, used = {}, classes = {}, names = {}} -- all fields at once: a table that grows costs time
   local flat = redis.call('HGETALL', L.prefix .. 'lanes')
   for i = 1, #flat, 2 do L.state[flat[i]] = flat[i + 1] end
-  for flow in string.gmatch(L.state.on or '', '%S+') do L.on[flow] = true end
+  for flow, class, route in string.gmatch(L.state.on or '', '(([^:%s]*):(%S*))') do L.on[flow], L.classes[flow], L.names[flow] = true, class, route end
   L.moved = lanes.state('moved')
   L.lost = lanes.state('lu') > 0 and {mark = lanes.state('lm'), units = lanes.state('lu'), since = lanes.state('ls')} or nil
 end

@@ -17,15 +17,16 @@ func hashOf(fragments []string) string {
 	return hex.EncodeToString(hash[:])
 }
 
-// laneScripts are the texts of all scripts of lanes.
-func laneScripts() []string {
-	var all []string
-	for _, fragments := range [][]string{pickText, unbindText, movedText, overText, scopedText, scopedOKText} {
-		all = append(all, redisdb.Compose(fragments...))
+// laneScripts are the texts of all scripts of lanes, by their hashes.
+func laneScripts() map[string]string {
+	all := map[string]string{}
+	for _, fragments := range [][]string{unbindText, movedText, overText, scopedText, scopedOKText} {
+		all[hashOf(fragments)] = redisdb.Compose(fragments...)
 	}
+	all[hashOf(redisdb.WithConstants(pickText...))] = redisdb.Compose(pickText...)
 	for _, text := range redisdb.Texts() {
 		if strings.Contains(text, "'PEXPIRE', KEYS[1], ACTED") {
-			all = append(all, text)
+			all[hashOf([]string{text})] = text
 		}
 	}
 	return all
@@ -37,14 +38,14 @@ type bent []string
 // texts returns the mutated scripts, by the hashes of the scripts that they replace.
 func (b bent) texts(t testing.TB) map[string]string {
 	out, met := map[string]string{}, 0
-	for _, text := range laneScripts() {
+	for hash, text := range laneScripts() {
 		is := text
 		for i := 0; i < len(b); i += 2 {
 			met += strings.Count(is, b[i])
 			is = strings.ReplaceAll(is, b[i], b[i+1])
 		}
 		if is != text {
-			out[hashOf([]string{text})] = is
+			out[hash] = is
 		}
 	}
 	if met < len(b)/2 {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
 
@@ -58,7 +59,7 @@ func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
 	plain := PacerConfig{Limits: []job.Limit{per(100, time.Second)}, Jitter: 5 * time.Millisecond, Classes: []job.Class{{Name: "a", Usual: true}}, Routes: []Route{{Name: "r"}}}
 	laned := plain
 	laned.Routes = []Route{{Name: "r", Limits: []job.Limit{per(10, time.Second)}}}
-	own := []string{hashOf(pickText), hashOf(unbindText), hashOf(movedText)}
+	own := []string{hashOf(redisdb.WithConstants(pickText...)), hashOf(unbindText), hashOf(movedText)}
 	for _, cfg := range []PacerConfig{plain, laned} {
 		var sent [][]any
 		p := w.pacer(cfg)

@@ -122,6 +122,7 @@ end
 
 -- permits.take records a use. Exact windows count it at edge, those in parts at its slot. Uses that no window needs any more are removed.
 function permits.take(logs, limits, units, slot, edge, now)
+  if #limits == 0 and #logs == 0 then return end
   local wanted = {}
   for k = 1, #limits do wanted[limits[k].width] = permits.log(logs, limits[k].width) end
   for i = #logs, 1, -1 do

@@ -183,8 +183,8 @@ local function pick()
   -- next_line returns the line of a flow whose turn it is. Jobs that were called before take at most every second place, and none of those that are sent ahead.
   local function next_line(r, flow)
     local lines, route = r.work[flow], lanes.route(flow)
-    local ahead = need == 1 or scopes.ahead('l:', r.lane, r.held, on_clock) or scopes.ahead('r:', route, lanes.state('H' .. route), on_clock)
     local fresh, called = bit.band(lines, LANES_FRESH) > 0, bit.band(lines, LANES_CALLED) > 0
+    local ahead = fresh and called and (need == 1 or scopes.ahead('l:', r.lane, r.held, on_clock) or scopes.ahead('r:', route, lanes.state('H' .. route), on_clock))
     if fresh and (not called or ahead or bit.band(lines, LANES_TURN) > 0) then return bit.band(lines, 1) > 0 and 1 or 2 end
     return bit.band(lines, 4) > 0 and 4 or 8
   end
@@ -220,8 +220,8 @@ local function pick()
   local function of_classes(best)
     local owed, by
     for _, class in ipairs(order) do
-      local D = lanes.state('D' .. class)
-      if best[class] and every[class] > 0 and D <= lanes.state('G') and (not by or D < by) then owed, by = best[class], D end
+      local D = best[class] and every[class] > 0 and lanes.state('D' .. class) or math.huge
+      if D <= lanes.state('G') and (not by or D < by) then owed, by = best[class], D end
     end
     if owed then return owed end
     for _, class in ipairs(order) do
@@ -306,7 +306,7 @@ local function pick()
   local function serve(b)
     local G = lanes.state('G')
     for _, class in ipairs(order) do
-      local D = lanes.state('D' .. class)
+      local D = every[class] > 0 and lanes.state('D' .. class)
       if every[class] > 0 and class == b.class then
         lanes.set('D' .. class, math.min(D, G) + every[class] * b.cost)
       elseif every[class] > 0 and not b.able[class] then
@@ -338,8 +338,8 @@ local function pick()
 
   -- bind binds the next slot to the next job, and reports whether there was one.
   local function bind()
-    local t, rounds = account(1, math.max(base, last, tat - tolerance)), 0
-    local b, when
+    local soonest, rounds = account(1, math.max(base, last, tat - tolerance)), 0
+    local b, when, t = nil, nil, soonest
     repeat
       if t > reach then
         state, hint = when and 'waiting' or 'horizon', t < math.huge and t - reach or 0
@@ -355,7 +355,7 @@ local function pick()
       if not b and (misses >= MISSES or rounds >= ROUNDS) then return false end
       if not b then t = math.max(t, when) end
     until b
-    local slot = account(b.cost, t)
+    local slot = b.cost == 1 and t == soonest and t or account(b.cost, t)
     if slot > reach then
       hint = slot < math.huge and slot - reach or 0
       return false

@@ -85,7 +85,7 @@ var (
 
 var (
 	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, slewedLua, upcomingLua, aloneLua, reserveLua)
-	pickScript      = redisdb.NewScript(pickText...)
+	pickScript      = redisdb.NewScript(redisdb.WithConstants(pickText...)...)
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
 	asksScript      = redisdb.NewScript(redisdb.NowLua, permitsLua, lanesLua, asksLua)
