@@ -140,14 +140,10 @@ end
 -- One table serves the fields of all records, which saves making and growing one for each. Only its first places belong to the present record.
 local fields = {'@state', '', '@generation', '1', '@digest', '', '@accepted_at', moment}
 
--- record_new writes the record of the present job, and its place in the books. more has names and values in turn that go with its state.
-local function record_new(i, state, place, more)
-  local record, money, n = records[i], sub(text, money_at[i], traits_at[i] - 1), 8
+-- record_new writes the record of the present job, and its place in the books. fields has what goes with its state from the 9th place on, up to the n-th.
+local function record_new(i, state, place, n)
+  local record, money = records[i], sub(text, money_at[i], traits_at[i] - 1)
   fields[2], fields[6] = state, digests[i]
-  if more then
-    for m = 1, #more do fields[8 + m] = more[m] end
-    n = 8 + #more
-  end
   if cost ~= 1 then fields[n + 1], fields[n + 2], n = '@cost', int(cost), n + 2 end
   if due then fields[n + 1], fields[n + 2], n = '@not_before', due, n + 2 end
   if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
@@ -165,11 +161,11 @@ end
 
 local function enter(i)
   if due and tonumber(due) > now then
-    record_new(i, 'scheduled', 'scheduled')
+    record_new(i, 'scheduled', 'scheduled', 8)
     schedule(keys[5], books_key(records[i], 'moments'), due, ids[i], now)
     return
   end
-  record_new(i, 'queued', 'queued')
+  record_new(i, 'queued', 'queued', 8)
   local task_id = ids[i] .. '~1'
   task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, moment)
   local tasks = class == '' and pushed or line_of_class().tasks
@@ -192,13 +188,16 @@ local function push_all()
   return woken
 end
 
--- Parked jobs go into their sets in one step for the whole chunk: shelves has by set score and id in turn.
+-- Parked jobs go into their sets in one step for the whole chunk: shelves has by set score and id in turn, and how many of both.
 local shelves, stamped = {}, nil
 local function shelve(set, when, id)
-  local members = shelves[set] or {}
-  shelves[set] = members
-  members[#members + 1] = when
-  members[#members + 1] = id
+  local members = shelves[set]
+  if not members then
+    members = {n = 0}
+    shelves[set] = members
+  end
+  local n = members.n
+  members[n + 1], members[n + 2], members.n = when, id, n + 2
 end
 
 local function shelve_all()
@@ -242,7 +241,8 @@ local function park(i, reason, set, error)
   free, free_bytes = free - 1, free_bytes - bytes
   stamped = stamped and stamped + 1 or stamp(keys[4], now)
   local record, id, when = records[i], ids[i], int(stamped)
-  record_new(i, 'parked', books_place('parked', reason), {'@reason', reason, '@error', error, '@parked_at', when})
+  fields[9], fields[10], fields[11], fields[12], fields[13], fields[14] = '@reason', reason, '@error', error, '@parked_at', when
+  record_new(i, 'parked', books_place('parked', reason), 14)
   feed_job(record, 'parked') --fed
   shelve(set, when, id)
   if batch ~= '' then shelve(shelf_batch(record, reason, batch), when, id) end
@@ -356,7 +356,7 @@ shelve_all()
 if sums_free ~= '' then
   for i = 1, #below, 2 do approval_less(books_key(record_prefix, 'batch:' .. below[i]), below[i + 1]) end
   for of, b in pairs(joining) do
-    redis.call('HINCRBY', b.key, 'from/' .. sender, b.jobs)
+    if of ~= '' then redis.call('HINCRBY', b.key, 'from/' .. sender, b.jobs) end
     if awaits[of] then approval_ask(record_prefix, of, now, awaits[of]) end
   end
 end

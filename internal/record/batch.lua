@@ -207,13 +207,13 @@ local function reprice(record, money, bytes)
 end
 
 -- books_join notes a new job; batch and money are '' if it has none. books_joined writes all that were noted, so that a chunk costs little more than
--- one job.
-local joining, joining_order, joining_parked, joining_record = {}, {}, {}, nil
+-- one job. joining has the batches by name; '' are parked jobs without one.
+local joining, joining_order, joining_record = {}, {}, nil
 
 local function books_joining(record, batch)
   local b = {key = books_key(record, 'batch:' .. batch), list = books_key(record, 'batch-ids:' .. batch),
     names = books_key(record, 'batches'), jobs = 0, ids = {}, places = {}}
-  joining[batch] = b
+  joining[batch], joining_record = b, record
   joining_order[#joining_order + 1] = batch
   return b
 end
@@ -227,11 +227,7 @@ end
 
 local function books_join(record, id, place, batch, money, bytes)
   if money == '' then money = nil end
-  if place ~= 'queued' and string.sub(place, 1, 7) == 'parked:' then
-    joining_record = record
-    books_sum(books_joining_sum(joining_parked, place), money, bytes)
-  end
-  if batch == '' then return end
+  if batch == '' and string.sub(place, 1, 7) ~= 'parked:' then return end
   local b = joining[batch] or books_joining(record, batch)
   b.jobs = b.jobs + 1
   b.ids[b.jobs] = id
@@ -239,17 +235,19 @@ local function books_join(record, id, place, batch, money, bytes)
 end
 
 local function books_joined(now)
-  for place, sum in pairs(joining_parked) do books_parked(joining_record, place, sum, 1) end
   for _, batch in ipairs(joining_order) do
     local b = joining[batch]
-    redis.call('ZADD', b.names, 'NX', int(now), batch)
-    for place, sum in pairs(b.places) do
-      books_count(b.key, 'n:' .. place, sum.jobs)
-      books_sums(b.key, place, sum, 1)
+    for place, sum in pairs(b.places) do books_parked(joining_record, place, sum, 1) end
+    if batch ~= '' then
+      redis.call('ZADD', b.names, 'NX', int(now), batch)
+      for place, sum in pairs(b.places) do
+        books_count(b.key, 'n:' .. place, sum.jobs)
+        books_sums(b.key, place, sum, 1)
+      end
+      redis.call('HINCRBY', b.key, 'live', b.jobs)
+      for i = 1, b.jobs, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, b.jobs))) end
+      redis.call('PERSIST', b.key)
+      redis.call('PERSIST', b.list)
     end
-    redis.call('HINCRBY', b.key, 'live', b.jobs)
-    for i = 1, b.jobs, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, b.jobs))) end
-    redis.call('PERSIST', b.key)
-    redis.call('PERSIST', b.list)
   end
 end
