@@ -187,6 +187,7 @@ func TestWhatFewParkedJobsHaveIsSeen(t *testing.T) {
 	}{
 		"c": {3, job.KeepKey, "3"}, "at": {int64(1_900_000_000_000_000), job.KeepKey, "1900000000000000"}, "y": {4, job.KeepKey, "5"}, "ya": {2, job.KeepKey, ""},
 		"k": {4, job.NextKey, "5"}, "f": {5, job.ForgetKey, ""}, "am": {1, job.NextKey, ""}, "n": {2, job.KeepKey, ""}, "st": {402, job.KeepKey, ""},
+		"ca": {2, job.KeepKey, "2"}, "lq": {1, job.KeepKey, ""}, "la": {5, job.KeepKey, ""}, "rt": {"r", job.KeepKey, "r"}, "x": {int64(1_900_000_000_000_000), job.KeepKey, "1900000000000000"},
 		"fl": {"5 ", job.KeepKey, ""}, "fo": {1, job.KeepKey, ""}, "fq": {5, job.KeepKey, ""}, "h": {"1 2 402 refused\n", job.KeepKey, "1 2 402 refused\n"},
 	} {
 		b := setup(t, 1, func(c *ledger.Config) { c.Money = eurosOrMore })
@@ -215,4 +216,60 @@ func TestWhatFewParkedJobsHaveIsSeen(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Most jobs are parked with nothing but what all jobs have. They go in by a shorter way, which leaves the rest of their records alone.
+func TestAPlainJobKeepsWhatItHad(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, func(c *ledger.Config) { c.Money = eurosOrMore })
+	b.accept("park", job.Job{ID: "first"})
+	var ids []string
+	var before []map[string]string
+	for i, size := range []int{0, 1, 50, 64, 65, 128, 129, 300, 512, 513, 5000} {
+		for _, batch := range []string{"", "p"} {
+			id := fmt.Sprintf("j%d%s", i, batch)
+			payload := []byte(`{}`)
+			if size > 0 {
+				payload = []byte(`{"amount":` + strings.Repeat("1", size%9+1) + `,"note":"` + strings.Repeat("x", size) + `"}`)
+			}
+			b.accept("park", job.Job{ID: id, Batch: batch, Payload: payload})
+			ids, before = append(ids, id), append(before, b.c.HGetAll(b.ctx, b.keys.Job(id)).Val())
+		}
+	}
+	b.clean("parked")
+	b.burst(1000)
+	answers, _, err := b.books.Readmit(b.ctx, b.back(ids...))
+	b.must(err)
+	for i, id := range ids {
+		want(t, "answer for "+id, answers[i], job.Enqueued)
+		expect := before[i]
+		expect["s"], expect["g"], expect["y"] = "queued", "2", "1"
+		delete(expect, "r")
+		delete(expect, "e")
+		delete(expect, "pa")
+		want(t, "record of "+id, fmt.Sprint(b.c.HGetAll(b.ctx, b.keys.Job(id)).Val()), fmt.Sprint(expect))
+	}
+	if got := b.pending(); !slices.Equal(got[1:], ids) {
+		t.Errorf("in the queue are %v, want %v", got, ids)
+	}
+	b.clean("taken in")
+}
+
+// A gateway that had flows has parts of parked jobs for them, until they are sorted anew. What goes in leaves these too.
+func TestAPlainJobLeavesThePartOfItsFlow(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, func(c *ledger.Config) {
+		c.First = []string{keysOf(c.Gateway).First("urgent"), keysOf(c.Gateway).Pending()}
+	})
+	b.accept("park", job.Job{ID: "first"}, job.Job{ID: "a"}, job.Job{ID: "b", Batch: "p"})
+	b.accept("park", job.Job{ID: "c"})
+	want(t, "jobs in the part of their flow", b.c.HGet(b.ctx, b.keys.Counters(), "flowed").Val(), "3")
+	b.cfg.First = nil
+	b.burst(1000)
+	want(t, "there are flows", b.books.HasFlows(), false)
+	answers, _, err := b.books.Readmit(b.ctx, b.back("a", "b"))
+	b.must(err)
+	want(t, "answers", fmt.Sprint(answers), fmt.Sprint([]job.Admittance{job.Enqueued, job.Enqueued}))
+	want(t, "left in the part", fmt.Sprint(b.c.ZRange(b.ctx, b.keys.Parked("rejected")+":f:::", 0, -1).Val()), "[c]")
+	want(t, "left in all parts", b.c.HGet(b.ctx, b.keys.Counters(), "flowed").Val(), "1")
 }

@@ -76,8 +76,49 @@ local function takes(f, cost)
   return false
 end
 
+-- enter puts the task of a job into a line of the queue, when all jobs are done.
+local function enter(line, id, kind, cost)
+  local task_id = id .. kind.suffix
+  task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
+  local tasks = pushed[line]
+  if not tasks then
+    tasks = {n = 0}
+    pushed[line] = tasks
+  end
+  tasks.n = tasks.n + 1
+  tasks[tasks.n] = task_id
+end
+
+-- plain takes a plain job in (record.lua), with what readmit would do to it and nothing else. It returns nil for any other job.
+local pieces, piece = '1', '@payload1' -- the last of the last job's: many have payloads of one size
+local function plain(kind, id, record)
+  local v = call('HMGET', record, '@state', '@generation', '@reason', '@batch', '@money', '@pieces', piece)
+  local batch, money, n = v[4], v[5], v[6]
+  if v[1] ~= 'parked' or v[2] ~= kind.generation or v[3] ~= 'rejected' or call('HLEN', record) ~= plain_fields(batch, money, n) then return nil end
+  if full or not takes(nil, 1) then return NO_ROOM end
+  local bytes
+  if n == pieces and v[7] then
+    bytes = PIECE_BYTES * (n - 1) + #v[7]
+  else
+    bytes = payload_bytes(record, n)
+    if n and bytes > 0 then pieces, piece = n, '@payload' .. n end
+  end
+  call('HSET', record, '@state', 'queued', '@replays', '1', '@generation', kind.next)
+  call('HDEL', record, '@reason', '@error', '@parked_at')
+  shelf_remove(kind.set, id)
+  shelf_take(record, 'rejected', batch)
+  books_moved(record, batch, money or nil, bytes, 'parked:rejected', 'queued')
+  taken = taken + 1
+  enter(lines[1], id, kind, 1)
+  return QUEUED
+end
+
 local function readmit(kind, id)
   local record = record_prefix .. id
+  if kind.reason == 'rejected' and kind.key == 'keep' and not kind.class and not by_itself and not flows then
+    local answer = plain(kind, id, record)
+    if answer then return answer end
+  end
   local job = read(record, '@state', '@generation', '@reason', '@batch', '@money', '@pieces', '@cost', '@not_before',
     '@key_generation', '@replays', '@self_replays', '@history', '@priority')
   if job.@state ~= 'parked' or job.@generation ~= kind.generation or job.@reason ~= kind.reason then
@@ -114,12 +155,7 @@ local function readmit(kind, id)
     schedule(KEYS[4], books_key(record, 'moments'), int(due), id, now)
     return QUEUED
   end
-  local task_id = id .. kind.suffix
-  task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
-  local key = job.@history and lines[2] or first_line(record, class, lines[1])
-  local line = pushed[key] or {}
-  pushed[key] = line
-  line[#line + 1] = task_id
+  enter(job.@history and lines[2] or first_line(record, class, lines[1]), id, kind, cost)
   if f then share_enter(f, not job.@history) end
   return QUEUED
 end
