@@ -39,8 +39,10 @@ type cursor struct {
 	fields []string // fields read from a record
 	from   string   // the lowest score still to be read
 	to     string
-	size   int // of a page
-	ready  []job.Record
+	size   int          // of a page
+	whole  []job.Record // the current page
+	ready  []job.Record // what is left of it
+	spare  []job.Record // the page before, in whose place another one is read: a page is large
 	next   chan stretch // the next page, being read while the current one is used; nil if none is
 	ended  bool
 }
@@ -84,6 +86,7 @@ func (c *cursor) fill(ctx context.Context) error {
 		if got.err != nil {
 			return got.err
 		}
+		c.spare, c.whole = c.whole, got.records
 		c.ready, c.from, c.ended = got.records, got.from, got.last
 		if c.filter.Looked != nil {
 			c.filter.Looked(got.looked)
@@ -97,14 +100,15 @@ func (c *cursor) fill(ctx context.Context) error {
 
 // ahead starts to read the next page.
 func (c *cursor) ahead(ctx context.Context) {
-	from, next := c.from, make(chan stretch, 1)
-	c.next = next
-	go func() { next <- c.stretch(ctx, from) }()
+	from, into, next := c.from, c.spare, make(chan stretch, 1)
+	c.next, c.spare = next, nil
+	go func() { next <- c.stretch(ctx, from, into) }()
 }
 
-func (c *cursor) stretch(ctx context.Context, from string) stretch {
+// stretch reads the next page, into memory that is free.
+func (c *cursor) stretch(ctx context.Context, from string, into []job.Record) stretch {
 	if c.filter.Match == nil {
-		return c.page(ctx, from, c.to, c.size)
+		return c.page(ctx, from, into)
 	}
 	n, last, texts, err := c.errors(ctx, from)
 	switch {
@@ -115,7 +119,7 @@ func (c *cursor) stretch(ctx context.Context, from string) stretch {
 	case len(texts) == 0:
 		return stretch{from: behind(last), last: n < errorsPage, looked: n}
 	}
-	all := c.having(ctx, from, last, texts)
+	all := c.having(ctx, from, last, texts, into)
 	all.from, all.last, all.looked = behind(last), n < errorsPage, n
 	return all
 }
@@ -147,7 +151,7 @@ func (c *cursor) errors(ctx context.Context, from string) (n int, last int64, te
 }
 
 // having reads the records of a range of scores that have one of these errors.
-func (c *cursor) having(ctx context.Context, from string, last int64, texts []any) stretch {
+func (c *cursor) having(ctx context.Context, from string, last int64, texts []any, into []job.Record) stretch {
 	args := append([]any{c.store.keys.JobPrefix(), from, strconv.FormatInt(last, 10), errorsPage}, texts...)
 	reply, err := errorsScript.Run(ctx, c.store.c, []string{c.set}, args...).StringSlice()
 	if err != nil {
@@ -161,38 +165,38 @@ func (c *cursor) having(ctx context.Context, from string, last int64, texts []an
 		}
 		found = append(found, redis.Z{Member: pair[0], Score: score})
 	}
-	return c.read(ctx, found)
+	return c.read(ctx, found, into)
 }
 
 // page reads the next records.
-func (c *cursor) page(ctx context.Context, from, to string, size int) stretch {
-	found, err := c.store.c.ZRangeByScoreWithScores(ctx, c.set, &redis.ZRangeBy{Min: from, Max: to, Count: int64(size)}).Result()
+func (c *cursor) page(ctx context.Context, from string, into []job.Record) stretch {
+	found, err := c.store.c.ZRangeByScoreWithScores(ctx, c.set, &redis.ZRangeBy{Min: from, Max: c.to, Count: int64(c.size)}).Result()
 	if err != nil {
 		return stretch{err: c.store.unread(err)}
 	}
 	if len(found) == 0 {
 		return stretch{last: true}
 	}
-	some := c.read(ctx, found)
-	some.from, some.last = behind(int64(found[len(found)-1].Score)), len(found) < size
+	some := c.read(ctx, found, into)
+	some.from, some.last = behind(int64(found[len(found)-1].Score)), len(found) < c.size
 	return some
 }
 
 // read reads records that still match the set: a job that was replayed and parked again since appears at its
 // new place.
-func (c *cursor) read(ctx context.Context, found []redis.Z) stretch {
+func (c *cursor) read(ctx context.Context, found []redis.Z, into []job.Record) stretch {
 	ids := make([]string, len(found))
 	for i, z := range found {
 		ids[i], _ = z.Member.(string)
 	}
-	records, err := c.store.records(ctx, ids, c.fields)
-	if err != nil {
+	records := slices.Grow(into[:0], len(ids))[:len(ids)]
+	if err := c.store.recordsInto(ctx, records, ids, c.fields); err != nil {
 		return stretch{err: err}
 	}
 	kept := records[:0]
-	for i, r := range records {
-		if r.ParkedAt.UnixMicro() == int64(found[i].Score) {
-			kept = append(kept, r)
+	for i := range records {
+		if records[i].ParkedAt.UnixMicro() == int64(found[i].Score) {
+			kept = append(kept, records[i])
 		}
 	}
 	return stretch{records: kept}

@@ -40,8 +40,12 @@ func (f Filter) fields(r job.Reason) []string {
 // records reads these fields of the records with these ids, in order. A missing record is empty.
 func (s *Store) records(ctx context.Context, ids, fields []string) ([]job.Record, error) {
 	records := make([]job.Record, len(ids))
-	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = record.Parse(s.gateway, ids[i], h) })
-	return records, err
+	return records, s.recordsInto(ctx, records, ids, fields)
+}
+
+// recordsInto is records with memory for them.
+func (s *Store) recordsInto(ctx context.Context, records []job.Record, ids, fields []string) error {
+	return s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = record.Parse(s.gateway, ids[i], h) })
 }
 
 // payloads is how many payloads are read at once: each may be a megabyte.

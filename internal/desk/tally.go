@@ -71,22 +71,30 @@ func (t *Tally) add(r job.Record) {
 	if r.Waits() {
 		reason = job.Reason(r.State)
 	}
-	var one job.Totals
-	one.AddRecord(r, t.field, t.currency)
-	t.addAll(reason, ReasonTally{one, r.ParkedAt})
+	t.of(reason, r.ParkedAt).AddRecord(r, t.field, t.currency)
+	t.AddRecord(r, t.field, t.currency)
 }
 
 func (t *Tally) addAll(reason job.Reason, of ReasonTally) {
+	t.of(reason, of.Oldest).Totals.Add(of.Totals)
+	t.Totals.Add(of.Totals)
+}
+
+// of returns the tally of a reason, to which jobs are added of which the oldest was parked then.
+func (t *Tally) of(reason job.Reason, oldest time.Time) *ReasonTally {
 	sum := t.ByReason[reason]
 	if sum == nil {
-		sum = &ReasonTally{Oldest: of.Oldest}
+		sum = &ReasonTally{Oldest: oldest}
 		t.ByReason[reason] = sum
 	}
-	sum.add(of)
-	if t.Oldest == nil || of.Oldest.Before(*t.Oldest) {
-		t.Oldest = &of.Oldest
+	if oldest.Before(sum.Oldest) {
+		sum.Oldest = oldest
 	}
-	t.Totals.Add(of.Totals)
+	if t.Oldest == nil || oldest.Before(*t.Oldest) {
+		first := oldest
+		t.Oldest = &first
+	}
+	return sum
 }
 
 // TallyShown is a Tally's JSON form: one gateway of "dlq stats -o json".

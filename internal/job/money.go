@@ -50,6 +50,9 @@ func wholeNumber(text string) (*big.Int, bool) {
 	if len(text) > mostDigits {
 		return nil, false
 	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // nearly all: much quicker
+		return big.NewInt(n), true
+	}
 	return new(big.Int).SetString(text, 10)
 }
 

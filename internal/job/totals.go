@@ -3,6 +3,8 @@ package job
 import (
 	"encoding/json"
 	"math/big"
+	"strconv"
+	"strings"
 )
 
 // Amounts holds exact sums of money in minor units, by currency. In JSON it is an object of whole numbers; nil
@@ -11,15 +13,40 @@ type Amounts map[string]*big.Int
 
 // Add adds an amount.
 func (a *Amounts) Add(m Money) {
+	sum := a.of(m.Currency)
+	sum.Add(sum, m.Minor)
+}
+
+// of returns the sum of a currency.
+func (a *Amounts) of(currency string) *big.Int {
 	if *a == nil {
 		*a = Amounts{}
 	}
-	sum := (*a)[m.Currency]
+	sum := (*a)[currency]
 	if sum == nil {
 		sum = new(big.Int)
-		(*a)[m.Currency] = sum
+		(*a)[currency] = sum
 	}
-	sum.Add(sum, m.Minor)
+	return sum
+}
+
+// addBooked adds what MoneyField returned, and reports whether it is an amount. It takes no memory for those that
+// MoneyField returns, as millions are added.
+func (a *Amounts) addBooked(text string) bool {
+	if text == "" {
+		return false
+	}
+	digits, currency, spaced := strings.Cut(text, " ")
+	if minor, err := strconv.ParseInt(digits, 10, 64); spaced && err == nil {
+		sum := a.of(currency)
+		sum.Add(sum, big.NewInt(minor))
+		return true
+	}
+	m, is := Booked(text)
+	if is {
+		a.Add(m)
+	}
+	return is
 }
 
 // AddAll adds all amounts of o.
@@ -71,9 +98,7 @@ func (t *Totals) Add(o Totals) {
 // AddMoney adds one job, with its money as MoneyField returns it; empty if the gateway's jobs have none.
 func (t *Totals) AddMoney(field string) {
 	t.Jobs++
-	if m, ok := Booked(field); ok {
-		t.Amount.Add(m)
-	} else if field != "" {
+	if !t.Amount.addBooked(field) && field != "" {
 		t.NoAmount++
 	}
 }
@@ -85,13 +110,13 @@ func (t *Totals) AddRecord(r Record, field, currency string) {
 	if field == "" {
 		return
 	}
-	m, booked := Booked(r.Money)
-	if !booked {
-		var err error
-		if m, err = MoneyOf(r.Job.Payload, field, currency); err != nil {
-			t.NoAmount++
-			return
-		}
+	if t.Amount.addBooked(r.Money) {
+		return
+	}
+	m, err := MoneyOf(r.Job.Payload, field, currency)
+	if err != nil {
+		t.NoAmount++
+		return
 	}
 	t.Amount.Add(m)
 }

@@ -191,10 +191,12 @@ type Reader struct {
 // by name, without those absent from the record, or the error if a record can't be read. The map is reused
 // after see returns.
 func (r Reader) Read(ctx context.Context, ids []string, see func(i int, h map[string]string, err error)) {
-	cmds, shorts := make([]*redis.SliceCmd, len(ids)), Shorts(r.Fields)
+	cmds, args := make([]*redis.SliceCmd, len(ids)), commands(len(ids), "hmget", Shorts(r.Fields)...)
 	_, _ = r.C.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		for i, id := range ids {
-			cmds[i] = p.HMGet(ctx, r.Keys.Job(id), shorts...)
+			args[i][1] = r.Keys.Job(id)
+			cmds[i] = redis.NewSliceCmd(ctx, args[i]...)
+			_ = p.Process(ctx, cmds[i])
 		}
 		return nil
 	})
@@ -210,9 +212,31 @@ func (r Reader) Read(ctx context.Context, ids []string, see func(i int, h map[st
 	}
 }
 
+// commands returns the arguments of n commands without their keys, which come second. Made one by one, as the client
+// does, each argument would take memory of its own.
+func commands(n int, name string, fields ...string) [][]any {
+	first := []any{name, nil}
+	for _, f := range fields {
+		first = append(first, f)
+	}
+	all, flat := make([][]any, n), make([]any, 0, n*len(first))
+	for i := range all {
+		flat = append(flat, first...)
+		all[i] = flat[i*len(first) : (i+1)*len(first) : (i+1)*len(first)]
+	}
+	return all
+}
+
 // Parse parses a record's fields, given by name. Fields missing from h are zero.
 func Parse(gateway, id string, h map[string]string) job.Record {
-	number := func(field string) int64 { n, _ := strconv.ParseInt(h[field], 10, 64); return n }
+	number := func(field string) int64 {
+		text := h[field]
+		if text == "" { // most are: an error would take memory
+			return 0
+		}
+		n, _ := strconv.ParseInt(text, 10, 64)
+		return n
+	}
 	at := func(field string) time.Time { return Moment(number(field)) }
 	payload, damaged := PayloadOf(gateway, id, h)
 	return job.Record{
