@@ -10,24 +10,34 @@ import (
 
 // announcement is one message to Redis about calls that are about to be written later than Redis counts them.
 type announcement struct {
-	plan  *plan
-	slots []job.Slot
-	over  chan struct{}  // closed when heard is known
-	heard map[int64]bool // by slot number
+	plan   *plan
+	slots  []job.Slot
+	before <-chan struct{} // closed when the announcement before it is over; nil for the first
+	over   chan struct{}   // closed when heard is known
+	heard  map[int64]bool  // by slot number
 }
 
+// stallPart is the part of the time in which a call may be written late after which an announcement that has no
+// answer holds up others no longer.
+const stallPart = 8
+
 // announce tells Redis that the slot's call is about to be written late, and reports whether Redis has
-// confirmed it. Only one announcement is sent at a time; calls that come meanwhile share the next one.
+// confirmed it. Calls that come while an announcement is under way share the next one, which is sent when that
+// one is answered, or stalls: then the calls that share it would be too late.
 func (p *Pacer) announce(s job.Slot) bool {
 	a, first := p.late.join(p.plan.Load(), s)
 	if !first {
 		<-a.over
 		return a.heard[s.Number]
 	}
-	p.late.flight <- struct{}{}
+	if a.before != nil {
+		select {
+		case <-a.before:
+		case <-p.clock.After(time.Duration(a.plan.tooLate/stallPart) * time.Microsecond):
+		}
+	}
 	p.late.leave(a)
 	a.heard = p.announceAll(a)
-	<-p.late.flight
 	close(a.over)
 	return a.heard[s.Number]
 }
@@ -71,7 +81,8 @@ func (l *lateCalls) join(pl *plan, s job.Slot) (a *announcement, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if first = l.next == nil || l.next.plan != pl || len(l.next.slots) == lateAtOnce; first {
-		l.next = &announcement{plan: pl, over: make(chan struct{})}
+		l.next = &announcement{plan: pl, before: l.sending, over: make(chan struct{})}
+		l.sending = l.next.over
 	}
 	if !slices.ContainsFunc(l.next.slots, func(other job.Slot) bool { return other.Number == s.Number }) { // asked on a second connection, as the first one broke
 		l.next.slots = append(l.next.slots, s)

@@ -3,8 +3,11 @@ package bucket
 import (
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -111,7 +114,8 @@ func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 	if err := p.Release(t.Context(), slots[1]); err != nil {
 		t.Fatal(err)
 	}
-	p.late.flight <- struct{}{} // until all have joined
+	joined := make(chan struct{})
+	p.late.sending = joined // until all have joined
 	answers := make(chan [2]int64, 4)
 	for _, s := range append(slots, slots[0]) {
 		go func() {
@@ -127,11 +131,70 @@ func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 		defer p.late.mu.Unlock()
 		return p.late.next != nil && len(p.late.next.slots) == 3
 	})
-	<-p.late.flight
+	close(joined)
 	for range 4 {
 		if a := <-answers; (a[1] == 1) != (a[0] == slots[1].Number) {
 			t.Errorf("slot %d of %d, %d and %d: too late is %d", a[0], slots[0].Number, slots[1].Number, slots[2].Number, a[1])
 		}
+	}
+}
+
+// patience is a clock on which a wait ends when a test says so.
+type patience struct {
+	*world
+	over chan time.Time
+}
+
+func (p patience) After(time.Duration) <-chan time.Time { return p.over }
+
+// An announcement that Redis does not answer holds up the calls that are announced with it, and no others.
+func TestAnAnnouncementThatStallsHoldsUpNoOtherCall(t *testing.T) {
+	t.Parallel()
+	c := testkit.Client(t).(*redis.Client)
+	w := newWorld(t, c, 7)
+	p := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
+	waits := patience{w, make(chan time.Time)}
+	p.clock = waits
+	slots := w.reserve(p, wish{want: 3, cost: 1, lead: 20_000}).slots
+	w.now = slots[2].At + 30_000
+	stalled, goOn, asked := make(chan struct{}), make(chan struct{}), atomic.Int64{}
+	c.AddHook(testkit.Hook{Alone: func(_ redis.Cmder, send func() error) error {
+		if asked.Add(1) == 1 {
+			close(stalled)
+			<-goOn
+		}
+		return send()
+	}})
+	first := make(chan bool, 1)
+	go func() { first <- p.TooLate(slots[0], w.Now()) }()
+	select {
+	case <-stalled:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the first call is not announced")
+	}
+	others := make(chan bool, 2)
+	for _, s := range slots[1:] {
+		go func() { others <- p.TooLate(s, w.Now()) }()
+	}
+	testkit.Eventually(t, 5*time.Second, "the others to have joined", func() bool {
+		p.late.mu.Lock()
+		defer p.late.mu.Unlock()
+		return p.late.next != nil && len(p.late.next.slots) == 2
+	})
+	close(waits.over)
+	for range 2 {
+		select {
+		case late := <-others:
+			if late {
+				t.Error("a call is too late, though Redis has heard of it")
+			}
+		case <-time.After(5 * time.Second):
+			t.Error("a call waits for the announcement that stalls")
+		}
+	}
+	close(goOn)
+	if <-first {
+		t.Error("the call of the announcement that stalled is too late, though Redis has heard of it")
 	}
 }
 

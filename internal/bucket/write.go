@@ -187,12 +187,12 @@ type lateCalls struct {
 	earlier  []lateCall      // written earlier
 	told     map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
 	next     *announcement   // that further calls can join
-	flight   chan struct{}   // holds one while an announcement is being sent
+	sending  <-chan struct{} // closed when the latest announcement is over; nil before the first
 	lateness readiness       // how late after their slots calls are about to be written
 }
 
 func newLateCalls() lateCalls {
-	return lateCalls{told: map[int64]int64{}, flight: make(chan struct{}, 1)}
+	return lateCalls{told: map[int64]int64{}}
 }
 
 // add adds a call, and reports whether it is the first that waits.

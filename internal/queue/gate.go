@@ -219,14 +219,18 @@ func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 			failed, empty = err, append(empty, slots[i])
 		}
 	}
+	c.change(func() { // before slots are given back, which takes a round trip
+		c.air -= len(slots) - len(empty)
+		c.jobs = append(c.jobs, jobs...)
+		c.wary = failed != nil
+	})
 	c.giveBack(ctx, left)
-	if len(empty) > 0 { // all at once: pulled jobs wait for it, and each reply may take a while
+	if len(empty) > 0 { // all at once: the next pull waits for it, and each reply may take a while
 		c.gate.Empty(ctx, empty...)
 	}
 	c.change(func() {
-		c.air -= len(slots)
-		c.jobs = append(c.jobs, jobs...)
-		if c.wary = failed != nil; c.wary {
+		c.air -= len(empty)
+		if failed != nil {
 			c.resting++
 			c.say(failed)
 			return

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -138,5 +139,82 @@ func TestAMessageIsReadAsAsynqWritesIt(t *testing.T) {
 		if m, ok := parseMessage([]byte(bad)); ok {
 			t.Errorf("%q was read as %+v", bad, m)
 		}
+	}
+}
+
+// A task that asynq ends without a handler frees its place at once.
+func TestATaskThatAsynqEndsItselfFreesItsPlace(t *testing.T) {
+	t.Parallel()
+	gate := newFakeGate()
+	stop, halt := context.WithCancel(t.Context())
+	c := &source{gate: gate, hands: NewHands(), most: 1, stop: stop, ready: map[string]job.Slot{}, ending: map[string]time.Time{},
+		coming: map[string]time.Time{"late": time.Now()}}
+	if c.begin(); c.waiting {
+		t.Fatal("there is a wait for a slot without a place")
+	}
+	c.over("late")
+	c.mu.Lock()
+	waiting := c.waiting
+	c.mu.Unlock()
+	if !waiting {
+		t.Error("there is no wait for a slot, though there is a place")
+	}
+	halt()
+	c.pulls.Wait()
+}
+
+// slowGate takes its time to take slots back.
+type slowGate struct {
+	*fakeGate
+	taken chan struct{}
+}
+
+func (g slowGate) Empty(ctx context.Context, slots ...job.Slot) {
+	<-g.taken
+	g.fakeGate.Empty(ctx, slots...)
+}
+
+func (g slowGate) Release(ctx context.Context, slots ...job.Slot) error {
+	g.Empty(ctx, slots...)
+	return nil
+}
+
+// A job that was pulled does not wait until the slots without jobs are given back.
+func TestAPulledJobDoesNotWaitForTheSlotsWithoutOne(t *testing.T) {
+	t.Parallel()
+	gate := slowGate{newFakeGate(), make(chan struct{})}
+	stop, halt := context.WithCancel(t.Context())
+	offered := make(chan struct{}, 8)
+	c := &source{gate: gate, hands: NewHands(), most: 8, stop: stop, ready: map[string]job.Slot{}, ending: map[string]time.Time{}, coming: map[string]time.Time{},
+		air: 2, waiting: true, offer: func() { offered <- struct{}{} }}
+	message, err := NewEncoder("g").Encode("a~1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled := make(chan struct{})
+	go func() {
+		defer close(pulled)
+		c.pullAt(context.Background(), []job.Slot{{At: 1}, {At: 2}}, func(int, bool) []*redis.Cmd {
+			one := redis.NewCmd(context.Background())
+			one.SetVal(string(message))
+			return []*redis.Cmd{one, nothing(context.Background())}
+		})
+	}()
+	select {
+	case <-offered:
+	case <-time.After(5 * time.Second):
+		t.Error("the job waits until the other slot is given back")
+	}
+	c.mu.Lock()
+	if c.air != 1 {
+		t.Errorf("%d pulls are in the air while a slot is given back, want 1", c.air)
+	}
+	c.mu.Unlock()
+	close(gate.taken)
+	<-pulled
+	halt()
+	c.pulls.Wait()
+	if got := gate.returned(); !slices.Equal(got, []int64{2}) || c.air != 0 || len(c.jobs) != 1 {
+		t.Errorf("the slots %v came back, %d are in the air, %d jobs are there; want slot 2, none, and one", got, c.air, len(c.jobs))
 	}
 }
