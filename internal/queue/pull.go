@@ -275,13 +275,19 @@ func (c *source) handled(taskID string) {
 	}
 }
 
-// over records that asynq has acknowledged a task, possibly without having called a handler.
+// over records that asynq has acknowledged a task, possibly without having called a handler. Then its place is
+// free again.
 func (c *source) over(taskID string) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	full := c.free() <= 0
 	delete(c.coming, taskID)
 	delete(c.ending, taskID)
+	freed := full && c.free() > 0
 	c.calm()
+	c.mu.Unlock()
+	if freed {
+		c.pump()
+	}
 }
 
 // tidy gives back slots that have passed, and drops tasks that asynq should have acknowledged long ago. There
