@@ -242,22 +242,42 @@ func (g *Gateway) stands(ctx context.Context, f Finding) (bool, error) {
 	return n == 0, err
 }
 
-// sum compares the totals with each other, all read at one moment.
+// sum compares the totals with each other, all read at one moment. What is found beyond the accepted jobs must be the
+// stale tasks in the queue: no more, and no fewer, as they would otherwise hide that jobs are missing. Only if there are
+// other faults may it be fewer: such a task can be that of a job that was found to be wrong. Stale tasks come and go, so
+// they are counted just before that moment and just after it.
 func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
-	for range sumTries {
+	for try := range sumTries + 1 {
+		before := s.papers // by the survey, which may have been long ago; then by the last try
 		if a.report.Standing, err = patiently(ctx, a.g.books.Look); err != nil {
 			return err
 		}
-		missing := a.report.Missing()
-		if missing == 0 || missing < 0 && -missing <= s.papers {
+		surplus := -a.report.Missing()
+		if surplus == 0 && before == 0 {
 			return a.remembered(ctx, s)
 		}
 		if err = s.count(ctx); err != nil {
 			return err
 		}
+		least := min(before, s.papers)
+		if a.report.Faults.Total > 0 {
+			least = 0
+		}
+		if try > 0 && least <= surplus && surplus <= max(before, s.papers) {
+			return a.remembered(ctx, s)
+		}
 	}
-	a.fault(Finding{What: Totals, Text: fmt.Sprintf("accepted: %d, found: %d", a.report.Accepted, a.report.Accepted-a.report.Missing())})
+	a.fault(Finding{What: Totals, Text: a.totals(s.papers)})
 	return a.remembered(ctx, s)
+}
+
+// totals says what does not add up.
+func (a *auditor) totals(stale int64) string {
+	text := fmt.Sprintf("accepted: %d, found: %d", a.report.Accepted, a.report.Accepted-a.report.Missing())
+	if stale > 0 {
+		text += fmt.Sprintf(", of which %d are stale tasks", stale)
+	}
+	return text
 }
 
 // remembered checks that no more finished jobs are known than were counted: records expire, counters don't.
