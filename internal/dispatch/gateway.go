@@ -70,6 +70,7 @@ type unit struct {
 	sorted    atomic.Pointer[set] // with this configuration, no jobs are in lanes that no longer exist
 	limits    atomic.Int64        // version of the pacer's limits
 	refused   int64               // version of limits that could not be applied, which was logged; used only by the pulse
+	lapsing   sync.Mutex          // held while expired jobs are parked
 	idle      bool                // the last pulse found nothing to do; used only by the pulse
 	woken     atomic.Bool         // a message about it came since the last pulse
 	passed    bool                // the last pulse asked for a sweep and this process skipped it; used only by the pulse
@@ -239,21 +240,6 @@ func concurrency(g config.Gateway) int {
 		n = min(n, float64(l.N)*windows)
 	}
 	return max(leastInHand, int(n))
-}
-
-// nudging tells the mover about each back-off that this process records, so that a retry is moved when it is
-// due.
-type nudging struct {
-	*ledger.Books
-	due *errand
-}
-
-func (n nudging) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time.Duration) error {
-	err := n.Books.Back(ctx, a, e, wait)
-	if wait > 0 {
-		n.due.nudge()
-	}
-	return err
 }
 
 // newOwner returns the prefix of this process's fencing tokens.

@@ -134,7 +134,7 @@ func hostOf(g config.Gateway) string {
 func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table) worker.Config {
 	g, t := s.cfg, u.tools
 	return worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine, s.tokens}, Ledger: nudging{s.books, u.mover}, DeadLetters: parking,
+		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine, s.tokens}, Ledger: noting{s.books, u}, DeadLetters: parking,
 		Sender: sender{s.client, u.machine, s.tokens, u.tools.made}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
 		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
 		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g.Own()),

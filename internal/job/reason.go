@@ -18,6 +18,9 @@ const (
 	Rejected       Reason = "rejected"          // no room at admission
 )
 
+// ExpiredUnsent is the error of a job that expired before it was sent.
+const ExpiredUnsent = "its time to expire passed before it was sent"
+
 // About is how a reason is explained to people, and what follows from it.
 type About struct {
 	Reason Reason

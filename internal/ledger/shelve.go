@@ -184,23 +184,33 @@ func (b *Books) clearPapers(ctx context.Context) error {
 }
 
 func (b *Books) clearLine(ctx context.Context, line string) error {
-	k := b.keys
 	for from := int64(0); ; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n, err := papersScript.Run(ctx, b.c, []string{line, k.Costs(), k.Nobodys()}, from, papersChunk, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
+		n, err := b.clearStretch(ctx, line, from, papersChunk)
 		if err != nil {
 			return err
-		}
-		if len(n) != 2 {
-			return redisdb.BadReply("papers.lua", n)
 		}
 		from += n[0] - n[1]
 		if n[0] < papersChunk {
 			return nil
 		}
 	}
+}
+
+// clearStretch removes the stale tasks of a stretch of a line, counted from its tail. It returns how many tasks it looked at, and how
+// many of them it removed.
+func (b *Books) clearStretch(ctx context.Context, line string, from, count int64) (n [2]int64, err error) {
+	k := b.keys
+	reply, err := papersScript.Run(ctx, b.c, []string{line, k.Costs(), k.Nobodys()}, from, count, k.JobPrefix(), k.TaskPrefix()).Int64Slice()
+	if err == nil && len(reply) != len(n) {
+		err = redisdb.BadReply("papers.lua", reply)
+	}
+	if err == nil {
+		n = [2]int64(reply)
+	}
+	return n, err
 }
 
 // comesBack waits until no job of the batch is in flight or the time has passed, and reports whether there are

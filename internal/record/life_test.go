@@ -93,7 +93,7 @@ var check = bucket.TokenBucket{Limits: []job.Limit{{N: 100, Window: time.Second}
 
 // both are the scripts that change a record in two forms, and which of them tell the outcome feed.
 var both = map[string]record.Script{"open": record.Open, "done": record.Done, "back": record.Back, "park": record.Park, "due": record.Due, "reclaim": record.Reclaim,
-	"shelve": record.Shelve, "withdraw": record.Withdraw, "discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire,
+	"shelve": record.Shelve, "lapse": record.Lapse, "withdraw": record.Withdraw, "discard": record.Discard, "resolve": record.Resolve, "expire": record.Expire,
 	"unreadable": record.Unreadable, "aside": record.Aside, "look_end": record.LookEnd, "unask": record.Unask, "replace": record.Replace}
 
 // named is the scripts that change a record, by the hash that Redis knows them by.
@@ -340,6 +340,15 @@ var lives = []func(l *living){
 		l.readmit(job.Cancelled)
 		_, err := l.books.Withdraw(l.ctx, l.as("", ""), "by hand")
 		l.must(err)
+	},
+	func(l *living) { // expired in the queue
+		l.accept(job.Job{Expires: time.UnixMicro(l.now).Add(time.Second)})
+		l.now += time.Minute.Microseconds()
+		ids, err := l.books.Lapse(l.ctx, "j")
+		l.must(err)
+		if !slices.Equal(ids, []string{"j"}) || l.c.LLen(l.ctx, l.keys.Pending()).Val() != 0 {
+			l.t.Errorf("of the expired jobs %q were parked, and %d tasks are left", ids, l.c.LLen(l.ctx, l.keys.Pending()).Val())
+		}
 	},
 	func(l *living) { // scheduled, and withdrawn for good
 		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Minute)})

@@ -102,7 +102,7 @@ func replicated(kind func(fragments ...string) *redisdb.Script) func(fragments .
 
 // Told returns all scripts in the form for gateways with an outcome feed, for the linter.
 func Told() (all []*redisdb.Script) {
-	for _, s := range []Script{Open, Done, Back, Park, Due, Reclaim, LookEnd, Unask, Shelve, Withdraw, Discard, Resolve, Expire, Replace, Unreadable, Aside} {
+	for _, s := range []Script{Open, Done, Back, Park, Due, Reclaim, LookEnd, Unask, Shelve, Lapse, Withdraw, Discard, Resolve, Expire, Replace, Unreadable, Aside} {
 		all = append(all, s.For(true))
 	}
 	return all
@@ -137,6 +137,7 @@ var (
 	Approve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("approve"))
 	Ahead    = redisdb.NewScript(redisdb.NowLua, lua("canary")).Replicated()
 	Shelve   = both(replicated(redisdb.NewScript), "shelve")
+	Lapse    = both(replicated(redisdb.NewScript), "lapse", redisdb.AliveLua)
 	Withdraw = both(redisdb.NewActScript, "withdraw")
 	Discard  = both(redisdb.NewActScript, "discard")
 	Resolve  = both(redisdb.NewActScript, "resolve")

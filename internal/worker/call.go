@@ -317,7 +317,7 @@ func (w *Worker) Parked(id string, reason job.Reason) {
 
 // parkUnsent parks a job that must not be called (again), as the ledger found on opening the attempt.
 func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Opening) {
-	reason, why := job.Expired, "its time to expire passed before it was sent"
+	reason, why := job.Expired, job.ExpiredUnsent
 	to, _ := w.route(a.Job.Route)
 	e := job.Ending{}
 	switch opening {

@@ -1,0 +1,42 @@
+-- lapse.lua: jobs that wait in the queue and whose time to expire has passed are parked as expired, before they are pulled: a slot is not for them. They are looked for near the heads of
+-- the lines in which a job waited that was found expired. A job that may have been charged stays: open.lua says what becomes of it. The tasks stay, too: papers.lua removes them, and a worker that
+-- pulls one before that drops it.
+-- KEYS 1 pending  2 counters  3 parked:expired  4 alive  5 a key that is never written: with it, a cluster refuses the script while the slot moves
+-- ARGV 1 now (µs, 0 = Redis's)  2 id of the job that was found expired  3 prefix of records  4 how many tasks of each line are looked at  5 the error that the jobs get
+--      6 version of the data ('' = not watched)  7 the least sign of life it must have (µs)  8 marks of confirmed restores (alive.lua)
+-- returns {how many lines have tasks of such jobs, then of each its key and how many tasks it has, then the ids of the jobs}; all of it as texts
+local now, prefix, most = now_us(ARGV[1]), ARGV[3], tonumber(ARGV[4])
+if barred(KEYS[4]) or ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {'0'} end
+local found = redis.call('HMGET', prefix .. ARGV[2], '@priority', '@route', '@lane')
+local class, route, lane = found[1] or '', found[2] or '', found[3] or ''
+local lines = {class == '' and KEYS[1] or books_key(prefix, 'first:' .. class)}
+for line in string.gmatch('due pending retries replays', '%l+') do
+  lines[#lines + 1] = books_key(prefix, line)
+  lines[#lines + 1] = books_key(prefix, 'flow:' .. class .. ':' .. route .. ':' .. line .. ':' .. lane)
+end
+local out, ids = {}, {}
+
+-- lapse parks the job of a task if it has expired, and reports whether it did.
+local function lapse(task)
+  local id, generation = string.match(task, '^(.+)~(%d+)$')
+  if not id then return false end
+  local record = prefix .. id
+  local job = read(record, '@state', '@generation', '@expires_at', '@may_have_charged', '@reason', '@batch', '@money', '@pieces', '@accepted_at', '@looked_up_at')
+  if job.@state ~= 'queued' or job.@generation ~= generation or job.@may_have_charged or now < (tonumber(job.@expires_at or '') or math.huge) then return false end
+  if ARGV[8] ~= '' and alive_unknown(ARGV[8], math.max(tonumber(job.@accepted_at or '') or 0, tonumber(job.@looked_up_at or '') or 0)) then return false end
+  local when = int(stamp(KEYS[2], now))
+  job.drop = {'@due_at', '@despite_cancel'}
+  become_of(record, job, 'parked', '@reason', 'expired', '@error', ARGV[5], '@parked_at', when)
+  redis.call('ZADD', KEYS[3], when, id)
+  ids[#ids + 1] = id
+  return true
+end
+
+for _, line in ipairs(lines) do
+  local tasks, any = redis.call('LRANGE', line, int(-most), '-1'), false
+  for i = #tasks, 1, -1 do any = lapse(tasks[i]) or any end
+  if any then out[#out + 1], out[#out + 2] = line, int(redis.call('LLEN', line)) end
+end
+table.insert(out, 1, int(#out / 2))
+for _, id in ipairs(ids) do out[#out + 1] = id end
+return out
