@@ -12,7 +12,7 @@ import (
 const lapseFor = time.Second
 
 // noting is the books of calls. A unit follows what they record: the mover is told about each back-off, so that a retry is
-// moved when it is due, and a job that is found expired has those behind it looked at.
+// moved when it is due, and a job that was pulled in vain has those behind it looked at.
 type noting struct {
 	*ledger.Books
 	u *unit
@@ -20,7 +20,7 @@ type noting struct {
 
 func (n noting) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	a, opening, err := n.Books.Open(ctx, id, generation, owner, deadline)
-	if err == nil && opening == job.OpenExpired {
+	if err == nil && (opening == job.OpenExpired || opening == job.OpenStale) { // stale: a process died before it had removed the tasks of expired jobs
 		n.u.lapse(ctx, n.Books, id)
 	}
 	return a, opening, err

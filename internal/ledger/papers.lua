@@ -16,7 +16,10 @@ for i, task in ipairs(tasks) do
     gone = gone + 1
   end
 end
-if gone > 0 then redis.call('LREM', KEYS[1], gone, GONE) end
+if gone > 0 then
+  local near_head = 2 * from > redis.call('LLEN', KEYS[1]) -- they are looked for from the end that is nearer: the line may have millions of tasks
+  redis.call('LREM', KEYS[1], int(near_head and -gone or gone), GONE)
+end
 local lanes, flow = string.match(KEYS[1], '^(spillway:{[^}]*}:)flow:([^:]*:[^:]*):')
 if lanes and gone > 0 then
   redis.call('HINCRBY', lanes .. 'lanes', 'tasks', -gone)

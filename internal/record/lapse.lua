@@ -4,7 +4,7 @@
 -- KEYS 1 pending  2 counters  3 parked:expired  4 alive  5 a key that is never written: with it, a cluster refuses the script while the slot moves
 -- ARGV 1 now (µs, 0 = Redis's)  2 id of the job that was found expired  3 prefix of records  4 how many tasks of each line are looked at  5 the error that the jobs get
 --      6 version of the data ('' = not watched)  7 the least sign of life it must have (µs)  8 marks of confirmed restores (alive.lua)
--- returns {how many lines have tasks of such jobs, then of each its key and how many tasks it has, then the ids of the jobs}; all of it as texts
+-- returns {how many lines have tasks of such jobs, or stale ones, then of each its key and how many tasks it has, then the ids of the jobs}; all of it as texts
 local now, prefix, most = now_us(ARGV[1]), ARGV[3], tonumber(ARGV[4])
 if barred(KEYS[4]) or ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {'0'} end
 local found = redis.call('HMGET', prefix .. ARGV[2], '@priority', '@route', '@lane')
@@ -16,27 +16,33 @@ for line in string.gmatch('due pending retries replays', '%l+') do
 end
 local out, ids = {}, {}
 
--- lapse parks the job of a task if it has expired, and reports whether it did.
+-- lapse parks the job of a task if it has expired, and reports whether the task is stale then: it may be so already.
 local function lapse(task)
   local id, generation = string.match(task, '^(.+)~(%d+)$')
   if not id then return false end
   local record = prefix .. id
-  local job = read(record, '@state', '@generation', '@expires_at', '@may_have_charged', '@reason', '@batch', '@money', '@pieces', '@accepted_at', '@looked_up_at')
-  if job.@state ~= 'queued' or job.@generation ~= generation or job.@may_have_charged or now < (tonumber(job.@expires_at or '') or math.huge) then return false end
+  local job = read(record, '@state', '@generation', '@expires_at', '@may_have_charged', '@reason', '@batch', '@money', '@pieces', '@accepted_at', '@looked_up_at',
+    '@late_success', '@failures', '@spent')
+  if not job.@state then return false end
+  if job.@generation ~= generation or job.@state ~= 'queued' and job.@state ~= 'in_flight' then return true end
+  if job.@state ~= 'queued' or job.@may_have_charged or job.@late_success or now < (tonumber(job.@expires_at or '') or math.huge) then return false end
   if ARGV[8] ~= '' and alive_unknown(ARGV[8], math.max(tonumber(job.@accepted_at or '') or 0, tonumber(job.@looked_up_at or '') or 0)) then return false end
+  if job.@failures then outage_forgive(record, books_key(prefix, 'hold'), job.@failures, tonumber(job.@spent or '') or 0) end
   local when = int(stamp(KEYS[2], now))
-  job.drop = {'@due_at', '@despite_cancel'}
+  job.drop = {'@due_at', '@despite_cancel', '@counted'}
   become_of(record, job, 'parked', '@reason', 'expired', '@error', ARGV[5], '@parked_at', when)
   redis.call('ZADD', KEYS[3], when, id)
   ids[#ids + 1] = id
   return true
 end
 
+books_gather() -- the books change once for all of them
 for _, line in ipairs(lines) do
   local tasks, any = redis.call('LRANGE', line, int(-most), '-1'), false
   for i = #tasks, 1, -1 do any = lapse(tasks[i]) or any end
   if any then out[#out + 1], out[#out + 2] = line, int(redis.call('LLEN', line)) end
 end
+books_gathered()
 table.insert(out, 1, int(#out / 2))
 for _, id in ipairs(ids) do out[#out + 1] = id end
 return out

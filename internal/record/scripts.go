@@ -137,7 +137,7 @@ var (
 	Approve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("approve"))
 	Ahead    = redisdb.NewScript(redisdb.NowLua, lua("canary")).Replicated()
 	Shelve   = both(replicated(redisdb.NewScript), "shelve")
-	Lapse    = both(replicated(redisdb.NewScript), "lapse", redisdb.AliveLua)
+	Lapse    = both(replicated(redisdb.NewScript), "lapse", OutageLua, redisdb.AliveLua)
 	Withdraw = both(redisdb.NewActScript, "withdraw")
 	Discard  = both(redisdb.NewActScript, "discard")
 	Resolve  = both(redisdb.NewActScript, "resolve")

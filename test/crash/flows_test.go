@@ -96,6 +96,10 @@ func flows() []flow {
 			jobs: []string{"ok-1", "fails-1", "refuses-1", "stale-1", "later-1", "dear-1", "cut-1"},
 		},
 		{
+			name: "dispatch, expired jobs in front", settings: leak + roomy, act: dispatchAll,
+			jobs: []string{"stale-1", "stale-2", "stale-3", "stale-4", "stale-5", "stale-6", "stale-7", "stale-8", "ok-1", "stale-9"},
+		},
+		{
 			name: "dispatch, held", settings: leak + roomy, act: dispatchAll,
 			jobs: []string{"holds-1", "ok-1", "ok-2"},
 		},
