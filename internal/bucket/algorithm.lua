@@ -52,7 +52,8 @@ local function bucket_open(p, key, now, version)
     n = n + 1
     numbers[n] = number + 0
   end
-  local first, count, extra, s = p.names[1], n / p.each, p.extra, nil
+  local first, count, extra = p.names[1], n / p.each, p.extra
+  local s
   if count == 1 and not extra then
     s = redis.call('HMGET', key, 'v', 't', 'o', first .. '1')
   else

@@ -339,7 +339,8 @@ local function pick()
   -- bind binds the next slot to the next job, and reports whether there was one.
   local function bind()
     local soonest, rounds = account(1, math.max(base, last, tat - tolerance)), 0
-    local b, when, t = nil, nil, soonest
+    local b, when
+    local t = soonest
     repeat
       if t > reach then
         state, hint = when and 'waiting' or 'horizon', t < math.huge and t - reach or 0
