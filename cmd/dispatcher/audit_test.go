@@ -52,7 +52,7 @@ func TestAuditListsWhatIsWrong(t *testing.T) {
 		t.Errorf("exit code %d, want 1, and q1 in the list:\n%s", got.code, got.out)
 	}
 	for _, want := range []string{"one\tq2\tqueued, but in retrying too\t", "one\tghost\tin parked:expired, but it has no record\t",
-		"one\t\taccepted: 2, found: 4\t"} {
+		"one\t\taccepted: 2, found: 4 (stale tasks: 1)\t"} {
 		if !strings.Contains(got.out, "\n"+want) {
 			t.Errorf("%q is not in the list:\n%s", want, got.out)
 		}

@@ -275,7 +275,7 @@ func (a *auditor) sum(ctx context.Context, s *survey) (err error) {
 func (a *auditor) totals(stale int64) string {
 	text := fmt.Sprintf("accepted: %d, found: %d", a.report.Accepted, a.report.Accepted-a.report.Missing())
 	if stale > 0 {
-		text += fmt.Sprintf(", of which %d are stale tasks", stale)
+		text += fmt.Sprintf(" (stale tasks: %d)", stale)
 	}
 	return text
 }

@@ -171,7 +171,7 @@ func TestStaleTasksHideNoWrongTotal(t *testing.T) {
 	b.c.LPush(b.ctx, b.keys.Pending(), stale...)
 	b.clean("with stale tasks")
 	count("accepted", 3)
-	want(t, "as many too few", said(b.audit(10).Faults.List), "accepted: 103, found: 103, of which 3 are stale tasks")
+	want(t, "as many too few", said(b.audit(10).Faults.List), "accepted: 103, found: 103 (stale tasks: 3)")
 	count("accepted", -6)
 	gone := sync.OnceFunc(func() {
 		for _, task := range stale {
