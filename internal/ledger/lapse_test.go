@@ -120,3 +120,17 @@ func TestAnExpiredJobThatWasCalledIsParkedAsWhenPulled(t *testing.T) {
 	}
 	want(t, "record", records[0], records[1])
 }
+
+// A damaged record among expired jobs keeps none of them in the queue, and the books of the others are written.
+func TestADamagedRecordKeepsNoExpiredJobInTheQueue(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5000, nil)
+	b.crowd(20, func(int) bool { return true })
+	b.must(b.c.Del(b.ctx, b.keys.Job("j10")).Err())
+	b.must(b.c.Set(b.ctx, b.keys.Job("j10"), "damaged", 0).Err())
+	want(t, "parked", len(b.lapse()), 19)
+	want(t, "queue", fmt.Sprint(b.waiting()), fmt.Sprint([]string{job.TaskID("j10", 1)}))
+	bytes, err := b.c.HGet(b.ctx, b.keys.Counters(), "b:parked:expired").Int()
+	b.must(err)
+	want(t, "bytes parked", bytes > 0 && bytes%19 == 0, true)
+}

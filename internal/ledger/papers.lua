@@ -8,7 +8,7 @@ local from, gone = tonumber(ARGV[1]), 0
 local tasks = redis.call('LRANGE', KEYS[1], ARGV[1], int(from + tonumber(ARGV[2]) - 1))
 for i, task in ipairs(tasks) do
   local id, generation = string.match(task, '^(.+)~(%d+)$')
-  local v = id and redis.call('HMGET', ARGV[3] .. id, '@state', '@generation') or {}
+  local v = id and redis.pcall('HMGET', ARGV[3] .. id, '@state', '@generation') or {} -- a record that is damaged is left to open.lua
   if v[1] and (v[2] ~= generation or over[v[1]]) then
     redis.call('DEL', ARGV[4] .. task)
     redis.call('HDEL', KEYS[2], task)

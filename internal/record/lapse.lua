@@ -39,7 +39,10 @@ end
 books_gather() -- the books change once for all of them
 for _, line in ipairs(lines) do
   local tasks, any = redis.call('LRANGE', line, int(-most), '-1'), false
-  for i = #tasks, 1, -1 do any = lapse(tasks[i]) or any end
+  for i = #tasks, 1, -1 do
+    local ran, stale = pcall(lapse, tasks[i]) -- open.lua finds a record that is damaged: here it must not keep the books of the others from being written
+    any = ran and stale or any
+  end
   if any then out[#out + 1], out[#out + 2] = line, int(redis.call('LLEN', line)) end
 end
 books_gathered()
