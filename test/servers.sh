@@ -25,8 +25,10 @@ unpacked() {
 # core runs the core of the tests on a server.
 core() {
   echo "== $("$1" --version)"
-  SPILLWAY_REDIS_SERVER=$1 go test -count=1 -vet=off -timeout 30m ./internal/redisdb ./internal/record ./internal/bucket ./internal/incarnation ./internal/queue ./cmd/enqueue </dev/null &&
-    SPILLWAY_REDIS_SERVER=$1 go test -count=1 -vet=off -timeout 30m ./test/e2e -run 'KilledAllTheTime|EightProcesses|LeastRights|AnOldSnapshot|FailOver|LanesAreSetLive|NewerFormat|BackupIsRestored' </dev/null
+  local bad=0
+  SPILLWAY_REDIS_SERVER=$1 go test -count=1 -vet=off -timeout 30m ./internal/redisdb ./internal/record ./internal/bucket ./internal/incarnation ./internal/queue ./cmd/enqueue </dev/null || bad=1
+  SPILLWAY_REDIS_SERVER=$1 go test -count=1 -vet=off -timeout 30m ./test/e2e -run 'KilledAllTheTime|EightProcesses|LeastRights|AnOldSnapshot|FailOver|LanesAreSetLive|NewerFormat|BackupIsRestored' </dev/null || bad=1
+  return $bad
 }
 
 if [ $# -gt 0 ]; then

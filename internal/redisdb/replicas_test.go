@@ -187,7 +187,9 @@ func TestReplicatedFollowsACluster(t *testing.T) {
 		return err == nil
 	})
 	t.Logf("writes again %s after the kill", time.Since(killed).Round(time.Millisecond))
-	if kept := db.Client.HGetAll(ctx, key).Val(); !maps.Equal(kept, map[string]string{"a": "1", "c": "1", "e": "1"}) {
+	kept := db.Client.HGetAll(ctx, key).Val()
+	delete(kept, "b") // it may be there: Valkey moves the mark first, so the write ran and only its wait for replicas was refused
+	if !maps.Equal(kept, map[string]string{"a": "1", "c": "1", "e": "1"}) {
 		t.Errorf("it holds %v and not a and c, which were acknowledged, and e", kept)
 	}
 	if err := keep("f"); !errors.Is(err, ErrAway) { // its new primary has no replica yet
