@@ -72,6 +72,7 @@ type Attempt struct {
 	Unsure        bool          // a call with the current key may have charged
 	Lapse         bool          // a forgotten call may have charged: Redis lost its latest writes after the job was accepted
 	Accepted      time.Time     // when the job was accepted, on Redis's clock
+	Left          time.Duration // from the opening to the job's expiry; zero if it has none
 	Outages       int           // outages of the gateway that the job has been through
 	Failed        time.Time     // its first failure that counts as an attempt, on Redis's clock; zero if none
 	// LastError depends on the Opening. With OpenGo and OpenExhausted it is the last error. With OpenPaused,

@@ -41,8 +41,11 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 // digestAt is the index of the payload's digest in the reply of open.lua.
 const digestAt = 9
 
-// seenAt is the index of the money counted for brakes.
-const seenAt = digestAt + 6
+// seenAt is the index of the money counted for brakes, and leftAt that of the time to the job's expiry.
+const (
+	seenAt = digestAt + 6
+	leftAt = seenAt + 1
+)
 
 // opened decodes the reply of open.lua.
 func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
@@ -60,11 +63,11 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 	a.Job.Batch, a.LastError = text(7), text(8)
 	a.Unsure, a.Lapse = number(digestAt+1) == 1, number(digestAt+1) == 2
 	a.Failed, a.Calls, a.Job.Route = record.Moment(number(digestAt+2)), int(number(digestAt+3)), text(digestAt+4)
-	a.Job.Lane = text(digestAt + 5)
+	a.Job.Lane, a.Left = text(digestAt+5), time.Duration(number(leftAt))*time.Microsecond
 	if !ok {
 		return job.Attempt{}, "", redisdb.BadReply("open.lua", reply)
 	}
-	a.Job.Payload = joined(reply[seenAt+1:])
+	a.Job.Payload = joined(reply[leftAt+1:])
 	return a, what, nil
 }
 

@@ -10,7 +10,8 @@
 -- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
 --      batch, what went wrong last (with 'go', 'exhausted', 'paused', 'cancelled' and 'awaiting_approval'; with 'differs' the digest of what was sent), the payload's digest,
 --      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
---      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, route ('' = none), lane ('' = none), what the caller has now seen ('' = nothing is counted), payload, in one piece or several};
+--      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, route ('' = none), lane ('' = none), what the caller has now seen ('' = nothing is counted),
+--      µs from now to its expiry (0 = never), payload, in one piece or several};
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
@@ -136,4 +137,5 @@ gather_add(KEYS[2], deadline, id)
 return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, first > 0 and now - first or -1, tonumber(job.@accepted_at) or 0, outages,
   job.@batch or '', last_error, job.@digest or '', job.@may_have_charged and 1 or lapse and 2 or 0,
   job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls,
-  job.@route or '', job.@lane or '', money and money.counted and money.known or ''}, job)
+  job.@route or '', job.@lane or '', money and money.counted and money.known or '',
+  job.@expires_at and math.max(tonumber(job.@expires_at) - now, 1) or 0}, job)

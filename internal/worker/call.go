@@ -17,8 +17,7 @@ import (
 const takeCostly = 2 * time.Second
 
 // call sends the job at its slot and handles the result.
-func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slot, latest time.Time) {
-	fence := fence{w.cfg.Pacer, slot, latest}
+func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slot, fence fence) {
 	slot, err := w.fit(ctx, a, slot)
 	if err != nil {
 		w.unfit(ctx, a, err)
@@ -89,18 +88,30 @@ func (w *Worker) retake(a job.Attempt, within time.Duration) (job.Slot, error) {
 	return w.cfg.Pacer.Retake(taking, a.Job.Cost, a.Job.ID)
 }
 
-// fence keeps a job from being called after other processes may have judged its attempt. They judge by Redis's
-// clock, and this process's clock stands still while the machine is suspended. So the fence also uses the job's
-// first slot, which is a time on Redis's clock.
+// fence keeps a job from being called after its expiry, or after other processes may have judged its attempt.
+// They judge by Redis's clock, and this process's clock stands still while the machine is suspended. So the
+// fence also uses the job's first slot, which is a time on Redis's clock.
 type fence struct {
 	pacer  Pacer
 	first  job.Slot
+	behind time.Duration // how long after that slot a call may be written; negative if the job expires before it
 	latest time.Time
+}
+
+// fenceOf returns the fence of an attempt whose opening began then, with a slot that comes within ahead. The
+// call must end within the attempt's deadline, which counts from the opening. A job that expires before that
+// goes back to its line, and is parked when it is opened again.
+func fenceOf(p Pacer, slot job.Slot, a job.Attempt, ahead time.Duration, begun time.Time) fence {
+	within, behind := max(ahead, 0)+margin/2, margin/2
+	if a.Left > 0 {
+		within, behind = min(within, a.Left), min(behind, a.Left-ahead)
+	}
+	return fence{p, slot, behind, begun.Add(within)}
 }
 
 func (f fence) over(now time.Time) bool {
 	behind, ok := f.pacer.Behind(f.first, now)
-	return !ok || behind > margin/2 || now.After(f.latest)
+	return !ok || behind > f.behind || now.After(f.latest)
 }
 
 // fit replaces a slot that costs less than this job by one of the job's cost.

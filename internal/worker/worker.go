@@ -175,7 +175,7 @@ func (w *Worker) handle(ctx context.Context, d job.Delivery) error {
 		opening, a.LastError = job.OpenUnrouted, unrouted(a.Job.Route)
 	}
 	if err == nil && opening == job.OpenGo {
-		w.call(ctx, a, to, slot, latest(begun, due))
+		w.call(ctx, a, to, slot, fenceOf(w.cfg.Pacer, slot, a, due.Sub(begun), begun))
 		return nil
 	}
 	_ = w.cfg.Pacer.Release(ctx, slot)
@@ -244,12 +244,6 @@ func (w *Worker) slot(d job.Delivery) (job.Slot, error) {
 		return d.Slot, nil
 	}
 	return w.cfg.Pacer.Take(w.cfg.Stopping, 1, d.JobID)
-}
-
-// latest returns when a call must have been written to end within its attempt's deadline, which counts from the
-// opening. Otherwise, after a stall, the call could be sent when others have already judged the attempt.
-func latest(begun, due time.Time) time.Time {
-	return begun.Add(max(due.Sub(begun), 0) + margin/2)
 }
 
 // open records the attempt, for a call due then. While Redis does not answer it retries, because nothing was
