@@ -178,7 +178,7 @@ func moduleOf(imported string, required []string) (found string) {
 func TestTimesForPeopleSayTheirZone(t *testing.T) {
 	t.Parallel()
 	forPrograms := []string{"internal/job/moment.go", "internal/cli/table.go", "internal/console/page.go", "internal/desk/filter.go", "internal/desk/job.go", "internal/demo/batch.go",
-		"internal/gateway/sign.go", "internal/redisdb/keys.go", "internal/redisdb/act.go"}
+		"internal/gateway/sign.go", "internal/redisdb/keys.go", "internal/redisdb/script.go"}
 	format := regexp.MustCompile(`\.Format\((time\.|"2006|"15)`)
 	for _, f := range sources(t) {
 		if !f.test && f.folder != "bench" && !slices.Contains(forPrograms, f.path) && format.MatchString(f.text) {

@@ -4,7 +4,12 @@ package job
 
 import (
 	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Job is one request to one gateway, as a producer submits it.
@@ -142,4 +147,73 @@ type Result struct {
 	Wrote time.Time
 	// Took is the time from the write (or from the start, if NotSent) to the end.
 	Took time.Duration
+}
+
+// MaxIDLength is the longest job id, in bytes.
+const MaxIDLength = 200
+
+// MaxLine is the longest line of a billing file and the largest job that a producer may submit, in bytes.
+const MaxLine = 1 << 20
+
+var gatewayName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
+
+// CheckID returns why id can't name a job, or nil. Ids are sent in a header: HTTP trims its ends and allows
+// only visible ASCII. A trailing space would give two jobs the same idempotency key.
+func CheckID(id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("the id is empty: give each job an id of 1 to %d visible ASCII characters", MaxIDLength)
+	case len(id) > MaxIDLength:
+		return fmt.Errorf("the id is %d characters long: at most %d are allowed", len(id), MaxIDLength)
+	}
+	for i, c := range id {
+		if c <= ' ' || c > '~' {
+			return fmt.Errorf("the id has the character %s at place %d: only visible ASCII without spaces is allowed", shown(id[i:]), i+1)
+		}
+	}
+	return nil
+}
+
+// shown returns the first character of text in quotes, or its first byte if that is not valid UTF-8.
+func shown(text string) string {
+	c, size := utf8.DecodeRuneInString(text)
+	if c == utf8.RuneError && size == 1 {
+		return fmt.Sprintf(`'\x%02x'`, text[0])
+	}
+	return strconv.QuoteRune(c)
+}
+
+// CheckGateway returns why name can't name a gateway, or nil.
+func CheckGateway(name string) error {
+	if !gatewayName.MatchString(name) {
+		return fmt.Errorf("%q is not a gateway's name: use lower-case letters, digits, _ and -, starting with a letter or digit", name)
+	}
+	return nil
+}
+
+// MaxLane is the longest lane name, in bytes.
+const MaxLane = 128
+
+// LaneKey says where a gateway's jobs have their lane.
+type LaneKey struct {
+	// Field is the payload field (dotted path) that names the lane. Empty means that the job names it itself.
+	Field string
+	// Required refuses jobs without a lane, because the call contains it.
+	Required bool
+}
+
+// CheckLane returns why name can't be a lane's name, or nil.
+func CheckLane(name string) error {
+	switch {
+	case name == "" || len(name) > MaxLane:
+		return fmt.Errorf("the lane's name has %d bytes: give it 1 to %d", len(name), MaxLane)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the lane's name %q is not UTF-8", name)
+	}
+	for _, c := range name {
+		if !unicode.IsPrint(c) {
+			return fmt.Errorf("the lane's name has the character %q, which can't be printed", c)
+		}
+	}
+	return nil
 }
