@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"spillway/internal/config"
@@ -72,4 +75,68 @@ func someNames(names []string) string {
 		return fmt.Sprintf("%s and %s more, which dispatcher gateway list names", strings.Join(names[:mostNamed], ", "), job.CountText(int64(more)))
 	}
 	return strings.Join(names, ", ")
+}
+
+// Keyless warns of gateways whose calls carry no idempotency key, or one that does not make a second call safe,
+// with a Redis that may lose a call: the call would be repeated unnoticed. It returns nil if there are none, or
+// if Redis loses nothing.
+func Keyless(gateways []config.Gateway, h redisdb.Health, wait int) *redisdb.Finding {
+	var names []string
+	for _, g := range gateways {
+		if g.Request.KeyCovers() == 0 {
+			names = append(names, g.Name)
+		}
+	}
+	what, hint := h.Forgets(wait)
+	if len(names) == 0 || what == "" {
+		return nil
+	}
+	return &redisdb.Finding{Severity: redisdb.Warn, Hint: hint,
+		Message: fmt.Sprintf("calls of %s carry no idempotency key that covers a second call, and %s: a call that it forgets is made again, and may charge twice unnoticed",
+			strings.Join(names, ", "), what)}
+}
+
+// LookForKeyless is Keyless for every server of db.
+func LookForKeyless(ctx context.Context, db *redisdb.DB, gateways []config.Gateway, wait int, patience time.Duration) (found []redisdb.Finding, err error) {
+	if db.Embedded {
+		return nil, nil // at the start it reports that nothing is persisted
+	}
+	var all []redisdb.Health
+	look := func(ctx context.Context) (err error) { all, err = db.Health(ctx, nil); return err }
+	if err := redisdb.Patiently(ctx, patience, look); err != nil {
+		return nil, err
+	}
+	for _, h := range all {
+		if f := Keyless(gateways, h, wait); f != nil {
+			return []redisdb.Finding{*f}, nil
+		}
+	}
+	return nil, nil
+}
+
+// ballast is memory that is never touched, so the system never provides it. Go collects garbage when there is
+// as much of it as of live memory, and a dispatcher has only a few MiB live: under load that would be fifteen
+// collections a second, a fifth of the process's work. The ballast counts as live and allows ballastSize more
+// garbage. A higher GOGC would instead multiply the memory that large payloads take.
+var ballast = sync.OnceValue(func() []byte { return make([]byte, ballastSize) })
+
+const ballastSize = 32 << 20 // bytes
+
+// boundGarbage sets how much garbage is allowed, relative to live memory: as much as is live, and a smaller
+// share above wholeGarbage gateways, since serving thousands takes 300 MB. $GOGC and $GOMEMLIMIT take
+// precedence.
+func boundGarbage(gateways int) {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(garbage(gateways))
+	}
+}
+
+const (
+	wholeGarbage = 1500 // gateways
+	leastGarbage = 50   // percent
+)
+
+// garbage returns the allowed garbage, in percent of live memory.
+func garbage(gateways int) int {
+	return max(leastGarbage, 100*wholeGarbage/max(gateways, wholeGarbage))
 }
