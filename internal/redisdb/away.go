@@ -223,3 +223,87 @@ func telling(step func(context.Context) error, tell func(error)) func(context.Co
 		return err
 	}
 }
+
+// unsent gives the commands of a pipeline that was not sent the error of the pipeline. If Redis refuses a new
+// connection (BUSY, LOADING), the driver returns that error but leaves the commands with neither a reply nor an error.
+// Code that checks a single command, as the queue does for each dequeue, would take that for an empty reply.
+type unsent struct{}
+
+// DialHook implements redis.Hook.
+func (unsent) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (unsent) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (unsent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if err == nil {
+			return nil
+		}
+		for _, cmd := range cmds {
+			if cmd.Err() != nil {
+				return err // those without an error have their replies
+			}
+		}
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+// refusals are the replies of a Redis that serves reads but not writes, each with an explanation.
+var refusals = map[string]string{
+	"OOM":        "it is full (maxmemory)",
+	"MISCONF":    "it can't write its disk",
+	"READONLY":   "it is a replica",
+	"NOREPLICAS": "too few of its replicas are there (min-replicas-to-write)",
+}
+
+// Writable checks whether Redis accepts writes for these gateways: in a cluster, on each primary that has one of them.
+// It changes nothing. The error is an *Error if Redis answers and refuses, or else any error of a command.
+func (db *DB) Writable(ctx context.Context, gateways []string) error {
+	if !strings.HasPrefix(db.at.scheme, "redis-cluster") && len(gateways) > 1 {
+		gateways = gateways[:1]
+	}
+	asked, err := db.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, g := range gateways {
+			p.SetArgs(ctx, NewKeys(g).Nobodys(), "", redis.SetArgs{Mode: "XX"}) // Redis refuses it like any write, and otherwise finds nothing to set
+		}
+		return nil
+	})
+	for _, a := range asked {
+		for answer, why := range refusals {
+			if says(a.Err(), []string{answer}) {
+				return &Error{ErrAway, "Redis takes no writes, so no job goes in or out: " + why, "see what dispatcher doctor says of Redis", a.Err()}
+			}
+		}
+	}
+	if err == redis.Nil {
+		return nil
+	}
+	return err
+}
+
+// Forgets returns which acknowledged writes this server may lose in a crash, and what to do; empty if none. wait is how
+// many replicas have each write before it is acknowledged.
+func (h Health) Forgets(wait int) (what, hint string) {
+	const always = "set appendfsync to always: redis-cli CONFIG SET appendfsync always, and in its configuration file"
+	switch {
+	case !h.AOF:
+		return "Redis keeps no append-only file and may forget all since its last snapshot", turnOn + "; then " + always
+	case h.Replicas > 0 && wait == 0:
+		return "a fail-over may forget the last moments (wait_replicas is 0)", "set wait_replicas: 1"
+	case wait > 0:
+		return "", "" // a replica has it, too
+	case h.Fsync == "everysec":
+		return "a power cut may make Redis forget the last second (appendfsync everysec)", always
+	case h.Fsync == "no":
+		return "a power cut may make Redis forget the last half minute (appendfsync no)", always
+	case h.Fsync == "":
+		return "a power cut may make Redis forget the last moments, unless appendfsync is always, which could not be looked up", always
+	}
+	return "", ""
+}

@@ -224,3 +224,38 @@ func (db *DB) String() string { return db.at.String() }
 
 // Close closes the connections. An embedded Redis ends with them. It may be called twice.
 func (db *DB) Close() error { return db.close() }
+
+// Node returns the Redis that holds a key, for commands that concern a server instead of a key, such as SCAN: in a
+// cluster, the primary that currently has the key's slot.
+func Node(ctx context.Context, c redis.UniversalClient, key string) (redis.Cmdable, error) {
+	if cluster, ok := c.(interface {
+		MasterForKey(ctx context.Context, key string) (*redis.Client, error)
+	}); ok {
+		return cluster.MasterForKey(ctx, key)
+	}
+	return c, nil
+}
+
+// follower makes a cluster's client reload the cluster state as soon as a node does not answer. By itself, the client
+// learns of a failover only from a live node (MOVED), or within a minute, and would use the dead node until then.
+type follower struct{ c *redis.ClusterClient }
+
+// DialHook implements redis.Hook.
+func (f follower) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (f follower) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return f.heed(next(ctx, cmd)) }
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (f follower) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return f.heed(next(ctx, cmds)) }
+}
+
+func (f follower) heed(err error) error {
+	if Away(err) {
+		f.c.ReloadState(context.Background()) // in the background, one at a time
+	}
+	return err
+}

@@ -4,9 +4,11 @@ import (
 	"context"
 	_ "embed" // for the scripts
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -214,3 +216,151 @@ var endedLua string
 //
 //go:embed alive.lua
 var AliveLua string
+
+//go:embed act.lua
+var actLua string
+
+// clockScript reads the clock of the server that has its key.
+var clockScript = NewScript(NowLua, "return int(now_us('0'))")
+
+// actLife is how long after its start an operator's act may still be carried out, as in act.lua: longer than anyone
+// waits for a reply.
+const actLife = 5 * time.Second
+
+// ErrLate means that an operator's act reached Redis too late, or after one that was started later: it was not carried
+// out. It is also an ErrAway.
+var ErrLate = fmt.Errorf("an act came too late: %w", ErrAway)
+
+// NewActScript joins fragments, including NowLua, into a script for an operator's act, to be run with Act. It is
+// Replicated.
+func NewActScript(fragments ...string) *Script { return actScript("false", fragments) }
+
+// NewSwitchScript is NewActScript for a switch, where two acts in the wrong order would leave a wrong state: an act
+// that arrives after a later one is not carried out. Its first key must be the hash with the switch's state, and its
+// body must return 0 if it changed nothing.
+func NewSwitchScript(fragments ...string) *Script { return actScript("true", fragments) }
+
+func actScript(isSwitch string, fragments []string) *Script {
+	last := len(fragments) - 1
+	body := "local function act()\n" + fragments[last] + "\nend\nlocal SWITCH = " + isSwitch + "\n" + actLua
+	return NewScript(append(slices.Clone(fragments[:last]), body)...).Replicated()
+}
+
+// Act runs a script of NewActScript or NewSwitchScript for an operator who waits. It is carried out within five
+// seconds, or never. The error is ErrAway if Redis did not answer, and ErrLate if the act was too late.
+func (s *Script) Act(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	begun, err := clockScript.Run(ctx, c, keys[:1]).Int64()
+	if err != nil {
+		cmd := redis.NewCmd(ctx)
+		cmd.SetErr(err)
+		return cmd
+	}
+	cmd := s.Run(ctx, c, keys, append(args, begun)...)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(unacted(Leaving(tagOf(keys[0]), err), time.UnixMicro(begun).Add(actLife)))
+	}
+	return cmd
+}
+
+// Itself runs a script of NewActScript for which no operator waits: it is never too late.
+func (s *Script) Itself(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	cmd := s.Run(ctx, c, keys, append(args, 0)...)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(Leaving(tagOf(keys[0]), err))
+	}
+	return cmd
+}
+
+// tagOf returns the gateway of a key.
+func tagOf(key string) string {
+	_, rest, _ := strings.Cut(key, "{")
+	name, _, _ := strings.Cut(rest, "}")
+	return name
+}
+
+// unacted adds to the error of a failed act whether it was carried out.
+func unacted(err error, until time.Time) error {
+	switch {
+	case says(err, []string{"LATE"}):
+		return &Error{Kind: ErrLate, Message: "it was not carried out: it reached Redis too late, or after something that was begun later",
+			Hint: "look how things stand, and run it again if it is still to be done"}
+	case unreachable(err):
+		return &Error{Kind: ErrAway, Message: fmt.Sprintf("Redis did not answer, so it may have been carried out or not; after %s it is not carried out any more",
+			until.UTC().Format(time.TimeOnly+"Z")), Hint: "look how things stand when Redis is back, and run it again if it is still to be done", Err: err}
+	}
+	return err
+}
+
+var (
+	constantName  = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
+	constantValue = regexp.MustCompile(`^[0-9]+(?: [/^] [0-9]+)?$`)
+)
+
+// WithConstants returns fragments in which each use of a constant is its number. A constant is a local of the top level whose name has at least two letters, all capitals, and whose value is
+// a number. Lua makes the functions of a script anew in each run, and looks for every local that one of them uses: that takes longer than a number in its place.
+func WithConstants(fragments ...string) []string {
+	values := map[string]string{}
+	for _, f := range fragments {
+		for line := range strings.Lines(f) {
+			if of, ok := strings.CutPrefix(line, "local "); ok {
+				defineConstants(values, of)
+			}
+		}
+	}
+	out := make([]string, len(fragments))
+	for i, f := range fragments {
+		var text strings.Builder
+		for line := range strings.Lines(f) {
+			if of, ok := strings.CutPrefix(line, "local "); !ok || !defineConstants(map[string]string{}, of) {
+				line = replaceWords(line, values)
+			}
+			text.WriteString(line)
+		}
+		out[i] = text.String()
+	}
+	return out
+}
+
+// defineConstants adds the constants that a definition "NAME, NAME = number, number" has, and reports whether it is one.
+func defineConstants(values map[string]string, definition string) bool {
+	definition, _, _ = strings.Cut(definition, "--")
+	left, right, _ := strings.Cut(strings.TrimSpace(definition), " = ")
+	names, numbers := strings.Split(left, ", "), strings.Split(right, ", ")
+	if len(names) != len(numbers) || slices.ContainsFunc(names, func(n string) bool { return !constantName.MatchString(n) }) ||
+		slices.ContainsFunc(numbers, func(n string) bool { return !constantValue.MatchString(n) }) {
+		return false
+	}
+	for i, n := range names {
+		values[n] = numbers[i]
+		if strings.Contains(numbers[i], " ") {
+			values[n] = "(" + numbers[i] + ")"
+		}
+	}
+	return true
+}
+
+// replaceWords replaces words of a line of Lua that are no fields, and stand in no string or comment.
+func replaceWords(line string, by map[string]string) string {
+	var out strings.Builder
+	for i := 0; i < len(line); {
+		from := i
+		switch c := line[i]; {
+		case strings.HasPrefix(line[i:], "--"):
+			i = len(line)
+		case c == '\'' || c == '"':
+			i = stringEnd(line, i)
+		case isWord(c):
+			for i < len(line) && isWord(line[i]) {
+				i++
+			}
+			if value, ok := by[line[from:i]]; ok && (from == 0 || line[from-1] != '.') {
+				out.WriteString(value)
+				continue
+			}
+		default:
+			i++
+		}
+		out.WriteString(line[from:i])
+	}
+	return out.String()
+}
