@@ -314,3 +314,38 @@ func minuteOf(l job.Limit) int64 {
 func smallest(limits []job.Limit) job.Limit {
 	return slices.MinFunc(limits, func(a, b job.Limit) int { return cmp.Compare(a.N, b.N) })
 }
+
+// whenDone is the value of erase.payload with which nothing is erased after the end of a job.
+const whenDone = "when_done"
+
+// erase reads when personal data is erased.
+func (r *reader) erase(n node, after *time.Duration) {
+	r.object(n, field{"payload", func(n node) {
+		text, ok := r.text(n)
+		switch {
+		case !ok:
+		case text == whenDone:
+			*after = 0
+		case text == "" || text[0] < '0' || text[0] > '9':
+			r.wrong(n, "does not say when payloads are erased: write "+whenDone+", or how long after that all else goes, like 720h")
+		default:
+			r.duration(after, time.Second)(n)
+		}
+	}})
+}
+
+// pan reads what to do with card numbers.
+func (r *reader) pan(n node, c *job.CardRule) {
+	r.object(n,
+		field{"then", r.word((*string)(&c.Then), choice("a way", string(job.CardsRefuse), string(job.CardsMask), string(job.CardsAllow)))},
+		field{"allow", func(n node) {
+			if list, ok := n.tree.(*ast.SequenceNode); ok && len(list.Values) == 0 {
+				return // it resets what a template sets
+			}
+			c.Allow = r.words(n, "name the payload's fields that may have a card number, like [token]", checkField)
+		}},
+	)
+	if c.Then == job.CardsAllow && len(c.Allow) > 0 {
+		r.clash(n.path+".allow", n.path+".then", "with then: allow every field may have a card number: take allow out, or then")
+	}
+}
