@@ -9,6 +9,8 @@ package desk
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -162,4 +164,44 @@ func only(all []Found, format string) (Found, error) {
 		where[i] = f.Name
 	}
 	return Found{}, usage("choose one with -g", format, all[0].Record.Job.ID, strings.Join(where, ", "))
+}
+
+// Choose returns the configured gateways with these names, or all, in configured order. An error with code
+// not_found says that one of them is not configured.
+func Choose(cfg *config.Config, names []string) ([]config.Gateway, error) {
+	if len(names) == 0 {
+		return cfg.Gateways, nil
+	}
+	for _, n := range names {
+		if _, ok := cfg.Gateway(n); !ok {
+			return nil, dispatch.NoGateway(cfg, n)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(cfg.Gateways), func(g config.Gateway) bool { return !slices.Contains(names, g.Name) }), nil
+}
+
+// shownMark is the content of a batch's token: the state shown of each gateway's part.
+type shownMark struct {
+	Batch string            `json:"b"`
+	Shown map[string]string `json:"s"`
+}
+
+// ShownToken returns the token of a batch as shown to an approver.
+func ShownToken(batch string, all []BatchApproval) (string, error) {
+	m := shownMark{batch, map[string]string{}}
+	for _, a := range all {
+		m.Shown[a.Gateway] = a.shown
+	}
+	text, err := json.Marshal(m)
+	return base64.RawURLEncoding.EncodeToString(text), err
+}
+
+// ShownBy parses the token of this batch: the state shown of each gateway's part.
+func ShownBy(batch, token string) (map[string]string, error) {
+	var m shownMark
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || json.Unmarshal(text, &m) != nil || m.Batch != batch || m.Shown == nil {
+		return nil, usage("ask with dry_run first, look at it, and send its token", "the token is not one of what was shown of this batch")
+	}
+	return m.Shown, nil
 }
