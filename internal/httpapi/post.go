@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -268,4 +269,10 @@ func declined(got admission.Answer) problem {
 		return newProblem(codeInvalid, got.Err.Error(), "")
 	}
 	return newProblem(codeUnavailable, "it is unknown whether this job was accepted", "send the same again: "+knownByID)
+}
+
+// accepted records in the jobs' traces what admission did with them, which started at begun.
+func (a *API) accepted(ctx context.Context, jobs []job.Job, answers []admission.Answer, begun time.Time) {
+	n := min(len(jobs), len(answers))
+	a.cfg.Traces.Accepted(ctx, jobs[:n], func(i int) job.Admittance { return answers[i].Outcome }, begun, time.Now())
 }
