@@ -3,8 +3,12 @@ package console
 import (
 	"html"
 	"html/template"
+	"net/http"
 	"regexp"
 	"strings"
+	"sync"
+
+	"spillway/docs"
 )
 
 // htmlOf converts the subset of Markdown used in our pages to HTML: headings, paragraphs, lists, tables,
@@ -164,4 +168,27 @@ func inline(text string) string {
 		out.WriteString(bold.ReplaceAllString(part, "<b>$1</b>"))
 	}
 	return out.String()
+}
+
+type runbookView struct {
+	base
+	Text     template.HTML
+	Sections []heading
+}
+
+// runbookText is the runbook as HTML, and runbookSections its sections. The page is embedded, so they are made
+// once.
+var (
+	runbookText     = sync.OnceValue(func() template.HTML { return htmlOf(docs.Runbook) })
+	runbookSections = sync.OnceValue(func() []heading { return headingsOf(docs.Runbook) })
+)
+
+func (c *Console) runbook(w http.ResponseWriter, r *http.Request) error {
+	c.show(w, r, http.StatusOK, "runbook.html", &runbookView{base: base{Title: "Runbook"}, Text: runbookText(), Sections: runbookSections()})
+	return nil
+}
+
+// runbookLink returns the console's own page of a section of the runbook.
+func runbookLink(section string) string {
+	return strings.Replace(section, "docs/runbook.md", "/runbook", 1)
 }
