@@ -6,6 +6,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"spillway/internal/config"
@@ -216,4 +217,85 @@ func (o *Op[Q, L, A]) Types() (request, line, answer any) {
 // Serve implements Operation.
 func (o *Op[Q, L, A]) Serve(ctx context.Context, h *Here, request any, line func(any) error, remark func(string)) (any, error) {
 	return o.call(ctx, h, *request.(*Q), Out[L]{Line: func(l L) error { return line(l) }, Remark: remark})
+}
+
+// Table returns all operations.
+func Table() []Operation {
+	return []Operation{
+		Status, Watch, Calls, Answers, GatewayAnswers, Processes, Examine, Search, Gateways, Named, Unlisted, Audit, Lanes, Lane,
+		Job, Park, ForgetJobs, Jobs,
+		Batches, Batch, BatchJobs, PauseBatch, ResumeBatch, CancelBatch, ApproveBatch, RejectBatch, Approvals, ApproveRequest, RejectRequest,
+		DeadLetters, DeadLetter, Stats, DeadExport, Previewed, Clear, History, VerifyTrail, ExportTrail,
+		Outcomes, AckOutcomes, Pause, Resume, Limits, SetLimits, ResetLimits, ForgiveLimits, Brakes, LiftBrakes, SetLane, ResetLane, PauseLane, ResumeLane, PauseRoute, ResumeRoute, Rename, Forget,
+	}
+}
+
+// Showing payloads, and repairing, need more than the rest of an operation. Undeclared means that nothing more is
+// needed.
+
+func dear(dearer bool) roles.Need {
+	if dearer {
+		return roles.Operate
+	}
+	return roles.Undeclared
+}
+
+// NeedsToo returns what a request needs in addition.
+func (q JobOf) NeedsToo() roles.Need { return dear(q.Payload) }
+
+// NeedsToo returns what a request needs in addition.
+func (q DeadLettersOf) NeedsToo() roles.Need { return dear(q.Payload) }
+
+// NeedsToo returns what a request needs in addition: an export always contains payloads.
+func (q DeadExportOf) NeedsToo() roles.Need { return roles.Operate }
+
+// NeedsToo returns what a request needs in addition: a search by payload reads payloads.
+func (q SearchOf) NeedsToo() roles.Need { return dear(len(q.Fields) > 0) }
+
+// NeedsToo returns what a request needs in addition.
+func (e ExportAs) NeedsToo() roles.Need { return dear(len(e.Fields) > 0) }
+
+// NeedsToo returns what a request needs in addition.
+func (q AuditOf) NeedsToo() roles.Need { return dear(q.Repair) }
+
+// NeedsToo returns what a request of Request needs in addition to its operation's Need; Undeclared: nothing.
+func NeedsToo(request any) roles.Need {
+	if r, is := request.(interface{ NeedsToo() roles.Need }); is {
+		return r.NeedsToo()
+	}
+	return roles.Undeclared
+}
+
+// Fault is why an act stopped before its end, in an answer that says how far it got.
+type Fault struct {
+	Detail string   `json:"detail"`
+	Hint   string   `json:"hint,omitempty"`
+	Kind   job.Code `json:"kind"`
+
+	err error // where it happened here
+}
+
+func faultOf(ctx context.Context, err error) *Fault {
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); errors.Is(err, context.Canceled) && cause != nil {
+		err = cause
+	}
+	f := &Fault{Detail: err.Error(), Kind: job.CodeOf(redisdb.Coded(err)), err: err}
+	if e, is := errors.AsType[*job.Error](err); is {
+		f.Hint = e.Hint
+	}
+	return f
+}
+
+// Err is the fault as an error; nil if there is none.
+func (f *Fault) Err() error {
+	switch {
+	case f == nil:
+		return nil
+	case f.err != nil:
+		return f.err
+	}
+	return &job.Error{Code: f.Kind, Message: f.Detail, Hint: f.Hint}
 }
