@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,4 +65,103 @@ func Once(cmd *cobra.Command, value *string, name, short, usage string) {
 // Choice declares a flag that takes one of a few words; the first of them is the default, and may be empty.
 func Choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
 	cmd.Flags().Var(&choice{value: value, allowed: allowed, unset: allowed[0]}, name, usage)
+}
+
+// once is a flag value that may be given only once: otherwise the last one would silently win.
+type once struct {
+	value *string
+	given bool
+}
+
+// String returns the value.
+func (o *once) String() string {
+	if o.value == nil {
+		return ""
+	}
+	return *o.value
+}
+
+// Set accepts the first value.
+func (o *once) Set(s string) error {
+	if o.given {
+		return fmt.Errorf("it was given already, as %q", *o.value)
+	}
+	*o.value, o.given = s, true
+	return nil
+}
+
+// Type names the value in the help.
+func (o *once) Type() string { return "string" }
+
+// choice is a flag value that must be one of a few words.
+type choice struct {
+	value   *string
+	allowed []string
+	unset   string
+}
+
+// String returns the word, or the default before the flag was set.
+func (c *choice) String() string {
+	if c.value == nil || *c.value == "" {
+		return c.unset
+	}
+	return *c.value
+}
+
+// Set accepts one of the allowed words.
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.words(), s) {
+		return fmt.Errorf("must be one of %s", strings.Join(c.words(), ", "))
+	}
+	*c.value = s
+	return nil
+}
+
+// Type names the value in the help.
+func (c *choice) Type() string { return strings.Join(c.words(), "|") }
+
+// words returns the allowed words without the empty one, which means that the flag was not given.
+func (c *choice) words() []string {
+	return slices.DeleteFunc(slices.Clone(c.allowed), func(s string) bool { return s == "" })
+}
+
+// OpenFile opens the file that a flag names. An error has code usage.
+func OpenFile(path, flag string) (*os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, wrongFile(path, flag, err)
+	}
+	if info, err := f.Stat(); err != nil || info.IsDir() {
+		_ = f.Close()
+		if err == nil {
+			err = errors.New("it is a directory")
+		}
+		return nil, wrongFile(path, flag, err)
+	}
+	return f, nil
+}
+
+func wrongFile(path, flag string, err error) error {
+	hint := "check the path given to " + flag + "; " + flag + " - reads standard input"
+	if errors.Is(err, fs.ErrPermission) {
+		hint = "ask for the right to read it, or run as a user who may"
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner // os repeats the path
+	}
+	return Usage(hint, "can't read %s: %v", path, err)
+}
+
+// Character parses a flag's value that is one character, or the word tab. It returns 0 if the flag is not
+// given.
+func Character(flag, text string) (byte, error) {
+	switch {
+	case text == "":
+		return 0, nil
+	case text == "tab":
+		return '\t', nil
+	case len(text) > 1:
+		return 0, Usage("give one character in quotes, like ';'", "--%s %q is not one character", flag, text)
+	}
+	return text[0], nil
 }

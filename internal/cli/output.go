@@ -1,10 +1,17 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"unicode"
+	"unicode/utf16"
 )
 
 // Output is a file that a flag names, for content that others must not read.
@@ -78,6 +85,83 @@ func (o *Output) Begin() error {
 	o.File = f
 	if err := os.Rename(f.Name(), o.Path); err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// WriteJSON writes v as one JSON document on one line. Called for each item, it writes a list with one line
+// each. <, > and & are not escaped. Unprintable characters are, so that they can't control a terminal or
+// reverse text.
+func WriteJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("writing the result as JSON: %w", err)
+	}
+	if _, err := w.Write(escaped(b.Bytes())); err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	return nil
+}
+
+// escaped escapes what is neither printable nor the document's line end. JSON has non-ASCII characters only in
+// strings.
+func escaped(document []byte) []byte {
+	if !bytes.ContainsFunc(document, hidden) {
+		return document
+	}
+	out := make([]byte, 0, len(document)+16)
+	for _, r := range string(document) {
+		switch low, high := utf16.EncodeRune(r); {
+		case !hidden(r):
+			out = append(out, string(r)...)
+		case r > 0xffff:
+			out = fmt.Appendf(out, `\u%04x\u%04x`, low, high)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+	}
+	return out
+}
+
+func hidden(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+
+// CSV writes rows for spreadsheets and programs, after a header: what Table writes to a pipe, with commas and
+// quotes (RFC 4180). A text that a spreadsheet would take for a formula gets a ' before it.
+type CSV struct {
+	out   *csv.Writer
+	cells Table
+}
+
+// NewCSV returns a CSV whose header has been written.
+func NewCSV(out io.Writer, titles ...string) (*CSV, error) {
+	c := &CSV{out: csv.NewWriter(out)}
+	cells := make([]any, len(titles))
+	for i, title := range titles {
+		cells[i] = title
+	}
+	return c, c.Row(cells...)
+}
+
+// Row writes one row.
+func (c *CSV) Row(cells ...any) error {
+	row := make([]string, len(cells))
+	for i, cell := range cells {
+		row[i] = c.cells.cell(cell)
+	}
+	return unwritten(c.out.Write(row))
+}
+
+// Flush writes buffered rows.
+func (c *CSV) Flush() error {
+	c.out.Flush()
+	return unwritten(c.out.Error())
+}
+
+func unwritten(err error) error {
+	if err != nil {
+		return fmt.Errorf("writing the result: %w", err)
 	}
 	return nil
 }

@@ -3,10 +3,17 @@
 package cli
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"strings"
+	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
@@ -83,4 +90,137 @@ func (p *prose) Write(text []byte) (int, error) {
 		return 0, err
 	}
 	return len(text), nil
+}
+
+// Decision is whether a command that moves money or removes something may go ahead.
+type Decision int
+
+// The decisions.
+const (
+	DryRun   Decision = iota // show what would happen, change nothing
+	Go                       // do it
+	Declined                 // the person at the terminal said no
+)
+
+// Consent is the two flags of such a command.
+type Consent struct {
+	Yes    bool // --yes: do it without asking
+	DryRun bool // --dry-run: never do it; wins over Yes
+}
+
+// Confirm decides: --dry-run never goes ahead, --yes does, a person at a terminal is asked, and off a terminal
+// it is a dry run. The question ends without a question mark. The error is the context's, if it ends before the
+// answer.
+func Confirm(ctx context.Context, s Streams, c Consent, question string) (Decision, error) {
+	switch {
+	case c.DryRun:
+		return DryRun, nil
+	case c.Yes:
+		return Go, nil
+	case !s.InTerminal || !s.ErrTerminal:
+		return DryRun, nil
+	}
+	fmt.Fprintf(s.Say(), "%s? [y/N] ", question)
+	return readAnswer(ctx, s)
+}
+
+// readAnswer reads one line. After a cancelled context, the goroutine lives until its line comes, because
+// reading from a terminal can't be interrupted; the program ends then anyway.
+func readAnswer(ctx context.Context, s Streams) (Decision, error) {
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(s.In).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(s.Err)
+		return Declined, ctx.Err()
+	case a := <-answer:
+		if a == "y" || a == "yes" {
+			return Go, nil
+		}
+		return Declined, nil
+	}
+}
+
+// Progress is a bar on standard error, or nothing off a terminal and with -q.
+type Progress struct{ bar *progressbar.ProgressBar }
+
+// ProgressParams configure a bar.
+type ProgressParams struct {
+	What  string // what is done, as in "enqueueing"
+	Total int64  // in the unit of Set; less than 1 means unknown: a spinner
+	Bytes bool   // the unit is bytes, not jobs
+	Quiet bool   // -q: no bar
+}
+
+// leastTitle is how much of What is shown on the narrowest terminal, in columns.
+const leastTitle = 8
+
+// NewProgress starts a bar.
+func NewProgress(s Streams, p ProgressParams) *Progress {
+	if !s.ErrTerminal || p.Quiet {
+		return &Progress{}
+	}
+	total := p.Total
+	if total < 1 {
+		total = -1
+	}
+	bar, most := 20, maxCell
+	if s.ErrWidth > 0 && s.ErrWidth < 120 { // count, rate and time need the rest
+		bar, most = 10, max(s.ErrWidth-66, leastTitle)
+	}
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(s.Err),
+		progressbar.OptionSetDescription(shorten(p.What, most)),
+		progressbar.OptionShowBytes(p.Bytes),
+		progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100 * time.Millisecond),
+		progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetWidth(bar),
+	}
+	if !p.Bytes { // bytes show their rate anyway
+		options = append(options, progressbar.OptionShowIts(), progressbar.OptionSetItsString("jobs"))
+	}
+	return &Progress{progressbar.NewOptions64(total, options...)}
+}
+
+// Set shows the progress, in the unit of Total. Errors of the terminal are ignored.
+func (p *Progress) Set(done int64) {
+	if p.bar != nil {
+		_ = p.bar.Set64(done)
+	}
+}
+
+// Clear removes the bar before something else is written; the next Set shows it again.
+func (p *Progress) Clear() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+}
+
+// Close ends the bar and removes it from the screen.
+func (p *Progress) Close() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		_ = p.bar.Exit()
+	}
+}
+
+// WhoAmI returns who acts, for the audit trail: user@host, with the user behind a sudo.
+func WhoAmI() (string, error) {
+	name := os.Getenv("SUDO_USER")
+	if name == "" {
+		u, err := user.Current()
+		if err != nil {
+			return "", errors.Join(errors.New("your user name is unknown, and it has to be recorded: set $SUDO_USER"), err)
+		}
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name, nil // the name alone is enough
+	}
+	return name + "@" + host, nil
 }
