@@ -1,3 +1,17 @@
+// Package incarnation detects that Redis's data is older than what was seen of it, because Redis was restored from an
+// old snapshot. It works between steps 3 and 4 of 8: no call is then made until an operator has confirmed the restore,
+// and after that everything counts as called before.
+//
+// Every dispatcher gives a sign of life to each gateway's data and remembers the last one it has seen, in memory
+// (Watch) and in a small file (Store). Data without what was seen is in doubt. A doubt is recorded in the data, so that
+// one process that remembers is enough. Confirm starts a new incarnation of the data, with a mark for the time that its
+// records do not cover.
+//
+//	pulse ──sign of life──▶ alive hash ◀──version, least sign of life── open.lua, before each call
+//	  │ not what was seen
+//	  ▼
+//	Watch.Meet ──look──▶ judge(memory, data) ──▶ calm: calls go on
+//	                                       └───▶ missing: doubt.lua, no calls ──run --after-restore──▶ confirm.lua
 package incarnation
 
 import (
@@ -6,9 +20,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -76,4 +92,72 @@ func spans(text string) []span {
 		}
 	}
 	return all
+}
+
+// Sign is what the age of a gateway's data means to an operator.
+type Sign struct {
+	// Last is when a dispatcher of the gateway last gave a sign of life, which each does about once a second. Zero: it
+	// was never served.
+	Last time.Time
+	// Now is the present time, on Redis's clock like Last.
+	Now time.Time
+	// Format is that of the data (redisdb.Format); empty: older than the first version, or no data.
+	Format string
+	// Doubt says that the data is in doubt; empty if it is not.
+	Doubt string
+}
+
+// Look reads the Sign of a gateway's data.
+func Look(ctx context.Context, c redis.UniversalClient, gateway string) (Sign, error) {
+	d, err := look(ctx, c, gateway, 0)
+	if err != nil {
+		return Sign{}, err
+	}
+	s := Sign{Now: time.UnixMicro(d.now).UTC(), Format: d.format}
+	if d.at > 0 {
+		s.Last = time.UnixMicro(d.at).UTC()
+	}
+	if d.doubt.from != 0 {
+		s.Doubt = fmt.Sprintf("Redis was restored to %s: check, then start one dispatcher with --after-restore", clockTime(d.doubt.from))
+	}
+	return s, nil
+}
+
+// namesMost is the most gateways that a message names.
+const namesMost = 5
+
+// words says what is wrong with the data of these gateways, and what to do.
+func (b doubt) words(gateways []string) (message, hint string) {
+	of := "gateway " + strings.Join(gateways[:min(len(gateways), namesMost)], ", ")
+	if n := len(gateways); n > namesMost {
+		of += fmt.Sprintf(" and %d more", n-namesMost)
+	}
+	hint = "jobs done since may be called again, and jobs accepted since are gone: check, enqueue the files of that time again, " +
+		"then start one dispatcher with \"run --after-restore\""
+	return fmt.Sprintf("Redis's data of %s is from %s, a dispatcher saw it at %s: it was restored from an old snapshot. Nothing is called",
+		of, clockTime(b.from), clockTime(b.seen)), hint
+}
+
+func clockTime(us int64) string { return job.Moment(time.UnixMicro(us)) }
+
+// Doubted returns what is wrong with the data of the watched gateways and what to do; empty if none is in doubt.
+func Doubted(all []*Watch) (message, hint string) {
+	var gateways []string
+	var worst doubt
+	for _, w := range all {
+		w.mu.Lock()
+		b := w.doubt
+		w.mu.Unlock()
+		if b.from == 0 {
+			continue
+		}
+		gateways = append(gateways, w.p.Gateway)
+		if worst.from == 0 || b.from < worst.from {
+			worst = b
+		}
+	}
+	if len(gateways) == 0 {
+		return "", ""
+	}
+	return worst.words(gateways)
 }
