@@ -9,11 +9,15 @@ package tracing
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
+	"log/slog"
+	"net/http"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
@@ -164,4 +168,103 @@ func Traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsReco
 
 func of(gateway, id string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("spillway.gateway", gateway), attribute.String("spillway.job", id)}
+}
+
+// Replays returns a job.Readmitter that records in the traces of a gateway's jobs that they were admitted
+// again.
+func (t *Tracer) Replays(gateway string, to job.Readmitter) job.Readmitter {
+	if t == nil {
+		return to
+	}
+	return replays{to, t, gateway}
+}
+
+type replays struct {
+	to      job.Readmitter
+	traces  *Tracer
+	gateway string
+}
+
+// Readmit implements job.Readmitter.
+func (r replays) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+	begun := time.Now()
+	answers, retry, err := r.to.Readmit(ctx, jobs)
+	r.traces.Replayed(ctx, r.gateway, jobs, answers, begun)
+	return answers, retry, err
+}
+
+// LogHandler returns a handler that adds the trace to lines whose context has one.
+func (t *Tracer) LogHandler(next slog.Handler) slog.Handler {
+	if t == nil {
+		return next
+	}
+	return naming{next}
+}
+
+type naming struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (n naming) Handle(ctx context.Context, r slog.Record) error {
+	if c := trace.SpanContextFromContext(ctx); c.IsSampled() {
+		r = r.Clone()
+		r.AddAttrs(slog.String("trace_id", c.TraceID().String()))
+	}
+	return n.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (n naming) WithAttrs(attrs []slog.Attr) slog.Handler { return naming{n.Handler.WithAttrs(attrs)} }
+
+// WithGroup implements slog.Handler.
+func (n naming) WithGroup(name string) slog.Handler { return naming{n.Handler.WithGroup(name)} }
+
+// Request starts the span of a received HTTP request, as a child of the caller's own if there is one
+// (traceparent).
+func (t *Tracer) Request(r *http.Request) (context.Context, trace.Span) {
+	if t == nil {
+		return r.Context(), trace.SpanFromContext(r.Context())
+	}
+	return t.Begin(propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header)), r.Method, trace.SpanKindServer)
+}
+
+// Answered ends the span of a request.
+func Answered(span trace.Span, method, route string, status int) {
+	if span.IsRecording() {
+		span.SetName(method + " " + route)
+		span.SetAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route), attribute.Int("http.response.status_code", status))
+	}
+	span.End()
+}
+
+// Within returns ctx with the span of a traceparent, as programs get it in the environment; ctx itself if it is
+// invalid.
+func Within(ctx context.Context, traceparent string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": traceparent})
+}
+
+type rootKey struct{}
+
+// withRoot makes the next trace started in ctx get these ids.
+func withRoot(ctx context.Context, c trace.SpanContextConfig) context.Context {
+	return context.WithValue(ctx, rootKey{}, c)
+}
+
+// ids generates span ids: those derived from a job for the root of its trace, random ones for all others.
+type ids struct{}
+
+// NewIDs implements sdk.IDGenerator.
+func (g ids) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	if c, ok := ctx.Value(rootKey{}).(trace.SpanContextConfig); ok {
+		return c.TraceID, c.SpanID
+	}
+	var id trace.TraceID
+	rand.Read(id[:])
+	return id, g.NewSpanID(ctx, id)
+}
+
+// NewSpanID implements sdk.IDGenerator.
+func (ids) NewSpanID(context.Context, trace.TraceID) trace.SpanID {
+	var id trace.SpanID
+	rand.Read(id[:])
+	return id
 }
