@@ -4,6 +4,7 @@ package audit
 
 import (
 	"context"
+	"embed"
 	"fmt"
 	"iter"
 	"time"
@@ -293,6 +294,48 @@ func (a *auditor) remembered(ctx context.Context, s *survey) error {
 		if found > counted {
 			a.fault(Finding{What: Totals, Text: fmt.Sprintf("%d records say %s, the counter says %d", found, state, counted)})
 		}
+	}
+	return nil
+}
+
+//go:embed *.lua
+var files embed.FS
+
+func lua(name string) string { return record.Text(files, name) }
+
+var (
+	recordsScript    = redisdb.NewScript(redisdb.NowLua, record.FlowLua, lua("records"))
+	tasksScript      = redisdb.NewScript(redisdb.NowLua, lua("tasks"))
+	membersScript    = redisdb.NewScript(redisdb.NowLua, lua("members"))
+	parkedSumsScript = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("parked_sums"))
+	toldScript       = redisdb.NewScript(redisdb.NowLua, lua("told"))
+	lanedScript      = redisdb.NewScript(redisdb.NowLua, lua("laned"))
+	relistScript     = redisdb.NewScript(redisdb.NowLua, lua("relist"))
+	relaneScript     = redisdb.NewScript(redisdb.NowLua, lua("relane"))
+	recountScript    = redisdb.NewScript(lua("recount"))
+	mendScript       = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("mend"))
+	rebookScript     = redisdb.NewScript(lua("rebook")).Replicated()
+	reshelveScript   = redisdb.NewScript(record.Lua, lua("reshelve")).Replicated()
+)
+
+// toldEntries is how many of the latest entries of the outcome feed are compared with the records.
+const toldEntries = 500
+
+// told compares the latest outcomes of the feed, if there is one, with the records and with the feed's own count.
+func (a *auditor) told(ctx context.Context) error {
+	k := a.g.keys
+	v, err := toldScript.Run(ctx, a.g.c, []string{k.Outcomes(), k.Feed()}, toldEntries, k.JobPrefix()).StringSlice()
+	if err != nil {
+		return err
+	}
+	if len(v) < 2 || len(v)%3 != 2 {
+		return redisdb.BadReply("told.lua", v)
+	}
+	if v[0] != "" && v[0] != v[1] {
+		a.fault(Finding{What: Outcomes, Text: fmt.Sprintf("the latest outcome that is kept is number %s, and the feed says that there were %q", v[0], v[1])})
+	}
+	for i := 2; i < len(v); i += 3 {
+		a.fault(Finding{ID: v[i], What: Outcomes, Text: fmt.Sprintf("the outcome feed said last that it is %s, and its record says %s", v[i+1], v[i+2])})
 	}
 	return nil
 }
