@@ -3,12 +3,16 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	units "github.com/docker/go-units"
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/config"
 	"spillway/internal/dispatch"
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -183,4 +187,60 @@ func short(d time.Duration) time.Duration {
 		return d.Round(time.Millisecond)
 	}
 	return d.Round(10 * time.Microsecond)
+}
+
+// mostOpened is how many payloads are opened as a sample: each may be a megabyte.
+const mostOpened = 20
+
+// sealed checks that the payloads of a few waiting jobs can be opened with the configured keys.
+func (x *examination) sealed(ctx context.Context, c redis.UniversalClient, g config.Gateway, records []job.Record) error {
+	books := dispatch.Books(c, g)
+	looked, shut := 0, map[string]int{}
+	for _, r := range records {
+		if looked == mostOpened {
+			break
+		}
+		if r.State == "" || r.State == job.Done || r.State == job.Discarded {
+			continue
+		}
+		looked++
+		whole, ok, err := books.Find(ctx, r.Job.ID)
+		if err != nil {
+			return err
+		}
+		if ok && whole.Unopened != nil {
+			shut[whole.Unopened.Error()]++
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(shut)) {
+		x.add(fail("payloads", g.Name, "give run and enqueue every key that has sealed a job which still waits; docs/configuration.md says what else it may be",
+			"of %d jobs looked at, %d can't be called: %s", looked, shut[why], why))
+	}
+	return nil
+}
+
+// unreadLong is how long an outcome may wait for a reader before that is reported.
+const unreadLong = 15 * time.Minute
+
+// outcomes checks the readers of the outcome feed, and for a feed that is not configured, to which these
+// programs do not write.
+func (x *examination) outcomes(ctx context.Context, c redis.UniversalClient, g config.Gateway, v dispatch.Glance) error {
+	if v.Outcomes == nil {
+		n, err := c.Exists(ctx, redisdb.NewKeys(g.Name).Feed()).Result()
+		if n > 0 {
+			x.add(warn("outcomes_off", g.Name, fmt.Sprintf("put outcomes back into the file; if nobody reads them any more: redis-cli DEL %s %s", redisdb.NewKeys(g.Name).Feed(), redisdb.NewKeys(g.Name).Outcomes()),
+				"Redis has an outcome feed of it, and the file has no outcomes: what programs with this file do is not told"))
+		}
+		return err
+	}
+	for _, r := range v.Outcomes.Readers {
+		if r.Behind > 0 && v.Now.Sub(r.Since) >= unreadLong {
+			x.add(warn("outcomes_unread", g.Name, "start the reader; or take it out of outcomes.readers if it is gone for good",
+				"the reader %s is %d outcomes behind, since %s", r.Reader, r.Behind, job.Moment(r.Since)))
+		}
+		if r.Dropped > 0 {
+			x.add(warn("outcomes_dropped", g.Name, "dispatcher export has what became of each job", "%d outcomes were dropped before the reader %s had them", r.Dropped, r.Reader))
+		}
+	}
+	return nil
 }
