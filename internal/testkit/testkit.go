@@ -6,11 +6,13 @@
 package testkit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -210,4 +212,50 @@ func Pop(t testing.TB, c redis.UniversalClient, lines []string) string {
 		}
 	}
 	return ""
+}
+
+// AmidHour waits while Redis's clock is in the last minute of an hour. A test that counts by the hour calls it first, so that the hour
+// does not end in the middle of the test.
+func AmidHour(t testing.TB, c redis.UniversalClient) {
+	t.Helper()
+	EventuallyEvery(t, time.Second, 3*time.Minute, "the next hour to begin", func() bool {
+		now, err := c.Time(context.Background()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return now.UTC().Minute() < 59
+	})
+}
+
+// Log keeps what is written to it, also by several goroutines. The zero Log is empty.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns what was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// RunProperties is the TestMain of a package that draws properties with rapid. It has rapid draw each property less often than its 100 times,
+// and the same values each time, so that a failure comes from the change under test and not from the draw.
+// With -long (make long) rapid draws 100 times, and other values each time. The flags of rapid overrule both.
+func RunProperties(m *testing.M) {
+	flag.Parse()
+	for name, value := range map[string]int{"rapid.checks": Often(30, 100), "rapid.seed": Often(1, 0)} {
+		if f := flag.Lookup(name); f.Value.String() == f.DefValue {
+			_ = f.Value.Set(strconv.Itoa(value))
+		}
+	}
+	os.Exit(m.Run())
 }
