@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/cli"
 	"spillway/internal/desk"
+	"spillway/internal/job"
 	"spillway/internal/remote"
 )
 
@@ -62,4 +63,124 @@ func (p *program) gatewayList(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// moveFlags are the flags of "gateway rename" and "gateway forget".
+type moveFlags struct {
+	old, to string // empty to: forget it
+	why     string
+	consent cli.Consent
+}
+
+func (f *moveFlags) declare(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
+	consentFlags(cmd, &f.consent)
+}
+
+func gatewayRenameCommand(p *program) *cobra.Command {
+	f := &moveFlags{}
+	cmd := &cobra.Command{
+		Use: "rename OLD NEW --why TEXT", Short: "Move a gateway's data in Redis to its new name in the file",
+		Long: `Rename moves all data of OLD in Redis to the name NEW: its jobs with their ids, its batches, totals, live
+limits, and its trail. NEW must be in the file and have had no job yet; OLD must not be in the file. Ids
+stay known, and idempotency keys stay the same: they consist of the job's id after request.key.prefix. If
+NEW has another URL, method or prefix, it says how many jobs were called with the old ones: these are parked
+as unknown_outcome, and not called.
+
+No dispatcher may serve either gateway meanwhile: stop each run that does, and wait 15 s. No call may be in
+flight. Until it has finished, neither name accepts jobs. If it is killed, run it again to continue. It is
+not possible in a Redis Cluster, or with encrypted payloads: then keep both names in the file until the jobs
+of the old one are done.
+
+It asks on a terminal; elsewhere it is a dry run, unless --yes. The entry is in "dlq history" of NEW.`,
+		Example: "  dispatcher gateway rename up stripe-eu --why 'one name for all of the EU' --yes",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.old, f.to = args[0], args[1]
+			return p.move(cmd.Context(), f)
+		},
+	}
+	f.declare(cmd)
+	return cmd
+}
+
+func gatewayForgetCommand(p *program) *cobra.Command {
+	f := &moveFlags{}
+	cmd := &cobra.Command{
+		Use: "forget NAME --why TEXT", Short: "Delete all data of a gateway in Redis",
+		Long: `Forget deletes all data of NAME in Redis: its waiting and parked jobs, their ids, batches, totals and trail.
+It shows how many jobs there are and their money. NAME must not be in the file, and no dispatcher may serve
+it. It refuses while jobs may have been charged: settle those first (dlq resolve). The deletion can't be
+undone.
+
+It asks on a terminal; elsewhere it is a dry run, unless --yes. "dlq history" keeps who did it, when, why,
+and what was deleted. If it is killed, run it again to continue.`,
+		Example: "  dispatcher gateway forget sandbox --why 'trial is over' --yes",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.old = args[0]
+			return p.move(cmd.Context(), f)
+		},
+	}
+	f.declare(cmd)
+	return cmd
+}
+
+func (f *moveFlags) verb() string {
+	if f.to == "" {
+		return "forget"
+	}
+	return "rename"
+}
+
+// move finds out what it would do, asks for confirmation, and does it.
+func (p *program) move(ctx context.Context, f *moveFlags) error {
+	by, to, err := p.forAct(ctx, f.why, f.verb())
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	op := remote.Rename
+	if f.to == "" {
+		op = remote.Forget
+	}
+	q := remote.MoveOf{GatewayAct: remote.GatewayAct{Gateway: f.old, Actor: by}, To: f.to, DryRun: true}
+	d, err := op.Ask(ctx, to, q)
+	if err != nil {
+		return err
+	}
+	if d.Otherwise > 0 {
+		p.remark("%s went out with another URL, method, encoding or request.key.prefix than %s has: they will be parked as unknown_outcome, and not called. Give %[2]s those of %[3]s, "+
+			"and they are called again", job.JobsText(d.Otherwise), f.to, f.old)
+	}
+	decision, err := cli.Confirm(ctx, p.Streams, f.consent, capital(d.Text))
+	if err != nil {
+		return err
+	}
+	if decision == cli.Go {
+		q.DryRun = false
+		if d, err = p.doMove(ctx, to, op, q, d.What); err != nil {
+			return err
+		}
+	}
+	return p.writeMove(d, decision)
+}
+
+func (p *program) doMove(ctx context.Context, to remote.Desk, op *remote.Move, q remote.MoveOf, what string) (remote.Moved, error) {
+	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: what + ", keys", Quiet: p.Quiet})
+	defer bar.Close()
+	keys := int64(0)
+	return op.Do(ctx, to, q, remote.Out[remote.MoveStep]{Line: func(s remote.MoveStep) error {
+		keys += s.Keys
+		bar.Set(keys)
+		return nil
+	}})
+}
+
+func (p *program) writeMove(d remote.Moved, decision cli.Decision) error {
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, d.Departure)
+	}
+	line := map[cli.Decision]string{cli.Go: "done: ", cli.DryRun: "would "}[decision] + d.Text
+	return p.tellDone(line, decision)
 }
