@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
 
 	"spillway/internal/desk"
 	"spillway/internal/roles"
@@ -19,17 +18,13 @@ type AllApprovals struct {
 
 // Approvals lists what awaits approval.
 var Approvals = &Op[At, None, AllApprovals]{About{Name: "listApprovals", Need: roles.View, Method: http.MethodGet, Path: "/v1/approvals", Commands: []string{"approval list", "approval approve", "approval reject"}},
-	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllApprovals, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return v, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q At, _ Out[None]) (v AllApprovals, err error) {
 		if v.Batches, err = d.AwaitingBatches(ctx); err != nil {
 			return v, err
 		}
 		v.Requests, err = d.Requests(ctx)
 		return v, err
-	}}
+	})}
 
 // unknownRequest is the problem code for an unknown request.
 const unknownRequest = "unknown_request"
@@ -162,11 +157,6 @@ var ApproveBatch = &Op[ApproveOf, BatchStep, BatchApproved]{About{Name: "approve
 		if err != nil {
 			return d, err
 		}
-		var one sync.Mutex
-		d.Gateways, err = b.Approve(ctx, by, shown, func(jobs int64) {
-			one.Lock()
-			defer one.Unlock()
-			_ = out.line(BatchStep{jobs}) // if the client has gone, ctx has ended
-		})
+		d.Gateways, err = b.Approve(ctx, by, shown, inSteps(out))
 		return d, err
 	}}

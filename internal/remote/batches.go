@@ -140,6 +140,16 @@ type BatchStep struct {
 	Jobs int64 `json:"jobs"`
 }
 
+// inSteps returns a function that writes each step of an act, also of several gateways at once.
+func inSteps(out Out[BatchStep]) func(jobs int64) {
+	var one sync.Mutex
+	return func(jobs int64) {
+		one.Lock()
+		defer one.Unlock()
+		_ = out.line(BatchStep{jobs}) // if the client has gone, ctx has ended
+	}
+}
+
 // BatchDone is the actual or planned result of an act on a batch: "batch pause -o json".
 type BatchDone struct {
 	Batch    string           `json:"batch"`
@@ -187,12 +197,7 @@ func batchActOf(a desk.BatchAction, need roles.Need) *BatchAct {
 				d.Gateways = b.Would(a)
 				return d, nil
 			}
-			var one sync.Mutex
-			d.Gateways, err = b.Do(ctx, a, by, func(jobs int64) {
-				one.Lock()
-				defer one.Unlock()
-				_ = out.line(BatchStep{jobs}) // if the client has gone, ctx has ended
-			})
+			d.Gateways, err = b.Do(ctx, a, by, inSteps(out))
 			d.Problem = faultOf(ctx, err)
 			return d, nil
 		}}

@@ -84,6 +84,11 @@ type Preview struct {
 // PreviewPart is the jobs of one gateway.
 type PreviewPart struct {
 	*desk.Tally
+	PreviewOf
+}
+
+// PreviewOf is what an act would do with the jobs of one gateway.
+type PreviewOf struct {
 	Would job.Totals     `json:"would"`
 	Held  map[string]int `json:"held_back_why"`
 	// Often is how many of these were replayed often without success.
@@ -94,30 +99,24 @@ type PreviewPart struct {
 	Second bool `json:"needs_approval,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler, because the embedded Tally has its own.
+// PreviewShown is the JSON form of a PreviewPart, because its Tally has one of its own.
+type PreviewShown struct {
+	desk.TallyShown
+	PreviewOf
+}
+
+// Shown returns the JSON form.
+func (p PreviewPart) Shown() PreviewShown { return PreviewShown{p.Tally.Shown(), p.PreviewOf} }
+
+// MarshalJSON implements json.Marshaler.
 func (p PreviewPart) MarshalJSON() ([]byte, error) { return json.Marshal(p.Shown()) }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *PreviewPart) UnmarshalJSON(text []byte) error {
 	var s PreviewShown
 	err := json.Unmarshal(text, &s)
-	*p = PreviewPart{s.Tally(), s.Would, s.Held, s.Often, s.Halt, s.Second}
+	*p = PreviewPart{s.Tally(), s.PreviewOf}
 	return err
-}
-
-// PreviewShown is the JSON form of a PreviewPart.
-type PreviewShown struct {
-	desk.TallyShown
-	Would  job.Totals     `json:"would"`
-	Held   map[string]int `json:"held_back_why"`
-	Often  int            `json:"replayed_3_times_or_more"`
-	Halt   string         `json:"would_stop,omitempty"`
-	Second bool           `json:"needs_approval,omitempty"`
-}
-
-// Shown returns the JSON form.
-func (p PreviewPart) Shown() PreviewShown {
-	return PreviewShown{p.Tally.Shown(), p.Would, p.Held, p.Often, p.Halt, p.Second}
 }
 
 // Previewed returns what an act on parked jobs would do, and changes nothing.
@@ -148,7 +147,7 @@ func (c Clearing) preview(ctx context.Context, s *desk.Selection) (v Preview, er
 	}
 	v = Preview{Action: a.Name, Priority: o.Priority, Totals: plan.Meant(), Would: plan.Would(), Parts: make([]PreviewPart, len(plan.Parts)), plan: plan}
 	for i, b := range plan.Parts {
-		v.Parts[i] = PreviewPart{b.Meant, b.Would, heldBy(b), b.Often, b.Halt, b.NeedsSecond()}
+		v.Parts[i] = PreviewPart{b.Meant, PreviewOf{b.Would, heldBy(b), b.Often, b.Halt, b.NeedsSecond()}}
 	}
 	if c.Reference != "" && v.Jobs > 1 {
 		return v, usage("choose one with -g", fmt.Sprintf("several gateways have parked a job %q", c.IDs[0]))

@@ -181,11 +181,7 @@ type DeadLetterAnswer struct {
 
 // DeadLetter returns everything known of one parked job.
 var DeadLetter = &Op[JobOf, None, DeadLetterAnswer]{About{Name: "getDeadLetter", Need: roles.View, Method: http.MethodGet, Path: "/v1/dead-letters/job/{id}", Commands: []string{"dlq show"}},
-	func(ctx context.Context, h *Here, q JobOf, _ Out[None]) (v DeadLetterAnswer, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return v, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q JobOf, _ Out[None]) (v DeadLetterAnswer, err error) {
 		found, err := d.Parked(ctx, q.ID)
 		if err != nil {
 			return v, err
@@ -195,7 +191,7 @@ var DeadLetter = &Op[JobOf, None, DeadLetterAnswer]{About{Name: "getDeadLetter",
 			v.Unopened = unopened(found.Record)
 		}
 		return v, err
-	}}
+	})}
 
 // Tallies counts parked jobs: "dlq stats -o json".
 type Tallies struct {

@@ -98,11 +98,7 @@ type Names struct {
 
 // Named returns the names of gateways in configured order, each once.
 var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, Method: http.MethodGet, Path: "/v1/names", Commands: []string{"pause", "resume", "limit set", "limit reset", "limit forgive", "brake lift", "lane set", "lane reset", "lane pause", "lane resume", "route pause", "route resume", "outcomes"}},
-	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Names, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return v, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q At, _ Out[None]) (v Names, err error) {
 		for _, g := range d.Gateways {
 			v.Gateways = append(v.Gateways, g.Name)
 			if g.Gateway.Outcomes != nil {
@@ -110,7 +106,7 @@ var Named = &Op[At, None, Names]{About{Name: "nameGateways", Need: roles.Read, M
 			}
 		}
 		return v, nil
-	}}
+	})}
 
 // AllUnlisted lists gateways that are not configured.
 type AllUnlisted struct {
@@ -135,11 +131,7 @@ type AllLimits struct {
 
 // Limits returns the limits in force.
 var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Need: roles.View, Method: http.MethodGet, Path: "/v1/limits", Commands: []string{"limit show"}},
-	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllLimits, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return v, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q At, _ Out[None]) (v AllLimits, err error) {
 		for _, g := range d.Gateways {
 			l, err := g.Limits(ctx)
 			if err != nil {
@@ -148,7 +140,7 @@ var Limits = &Op[At, None, AllLimits]{About{Name: "listLimits", Need: roles.View
 			v.Gateways = append(v.Gateways, l)
 		}
 		return v, nil
-	}}
+	})}
 
 // LimitsTo says what to set a gateway's limits to.
 type LimitsTo struct {
@@ -275,11 +267,7 @@ type AllBrakes struct {
 
 // Brakes returns the state of the money brakes.
 var Brakes = &Op[At, None, AllBrakes]{About{Name: "listBrakes", Need: roles.View, Method: http.MethodGet, Path: "/v1/brakes", Commands: []string{"brake show"}},
-	func(ctx context.Context, h *Here, q At, _ Out[None]) (v AllBrakes, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return v, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q At, _ Out[None]) (v AllBrakes, err error) {
 		v.Gateways = make([]desk.Brakes, len(d.Gateways))
 		for i, g := range d.Gateways {
 			if v.Gateways[i], err = g.Brakes(ctx); err != nil {
@@ -287,7 +275,7 @@ var Brakes = &Op[At, None, AllBrakes]{About{Name: "listBrakes", Need: roles.View
 			}
 		}
 		return v, nil
-	}}
+	})}
 
 // LiftOf says for how long to lift a gateway's brakes.
 type LiftOf struct {

@@ -281,7 +281,7 @@ var ForgetJobs = &Op[ForgetOf, BatchStep, ForgotJobs]{About{Name: "forgetJobs", 
 			d.Gateways, err = at.WouldForget(ctx, f)
 			return d, err
 		}
-		d.Gateways, err = at.Forget(ctx, f, by, func(jobs int64) { _ = out.line(BatchStep{jobs}) }) // if the client has gone, ctx has ended
+		d.Gateways, err = at.Forget(ctx, f, by, inSteps(out))
 		if d.Gateways == nil {
 			return d, err
 		}

@@ -50,19 +50,21 @@ var (
 				return g.SetLane(ctx, by, q.Lane, to, q.Weight, q.MaxInFlight)
 			})
 		}}
-	ResetLane = &SteeringLane{About{Name: "resetLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/reset", Act: true, Commands: []string{"lane reset"}},
-		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
-			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.ResetLane(ctx, by, q.Lane) })
-		}}
-	PauseLane = &SteeringLane{About{Name: "pauseLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/pause", Act: true, Commands: []string{"lane pause"}},
-		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
-			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.PauseLane(ctx, by, q.Lane, true) })
-		}}
-	ResumeLane = &SteeringLane{About{Name: "resumeLane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/resume", Act: true, Commands: []string{"lane resume"}},
-		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
-			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return g.PauseLane(ctx, by, q.Lane, false) })
-		}}
+	ResetLane = laneAct("reset", (*desk.Gateway).ResetLane)
+	PauseLane = laneAct("pause", func(g *desk.Gateway, ctx context.Context, by desk.By, lane string) error {
+		return g.PauseLane(ctx, by, lane, true)
+	})
+	ResumeLane = laneAct("resume", func(g *desk.Gateway, ctx context.Context, by desk.By, lane string) error {
+		return g.PauseLane(ctx, by, lane, false)
+	})
 )
+
+func laneAct(verb string, do func(*desk.Gateway, context.Context, desk.By, string) error) *SteeringLane {
+	return &SteeringLane{About{Name: verb + "Lane", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/lanes/" + verb, Act: true, Commands: []string{"lane " + verb}},
+		func(ctx context.Context, h *Here, q LaneOf, _ Out[None]) (desk.LaneSettings, error) {
+			return q.change(ctx, h, func(g *desk.Gateway, by desk.By) error { return do(g, ctx, by, q.Lane) })
+		}}
+}
 
 func (q LaneOf) change(ctx context.Context, h *Here, do func(*desk.Gateway, desk.By) error) (v desk.LaneSettings, err error) {
 	g, by, err := q.at(ctx, h, "")
@@ -93,25 +95,22 @@ type SteeringRoute = Op[RouteOf, None, SteeredRoute]
 
 // The acts.
 var (
-	PauseRoute = &SteeringRoute{About{Name: "pauseRoute", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/pause", Act: true, Commands: []string{"route pause"}},
-		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {
-			return q.steer(ctx, h, true, Paused)
-		}}
-	ResumeRoute = &SteeringRoute{About{Name: "resumeRoute", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/resume", Act: true, Commands: []string{"route resume"}},
-		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (SteeredRoute, error) {
-			return q.steer(ctx, h, false, Resumed)
-		}}
+	PauseRoute  = routeAct("pause", true, Paused)
+	ResumeRoute = routeAct("resume", false, Resumed)
 )
 
-func (q RouteOf) steer(ctx context.Context, h *Here, pause bool, done string) (SteeredRoute, error) {
-	g, by, err := q.at(ctx, h, "")
-	if err == nil {
-		err = g.PauseRoute(ctx, by, q.Route, pause)
-	}
-	if err != nil {
-		return SteeredRoute{}, err
-	}
-	return SteeredRoute{g.Name, q.Route, done}, nil
+func routeAct(verb string, pause bool, done string) *SteeringRoute {
+	return &SteeringRoute{About{Name: verb + "Route", Need: roles.Operate, Method: http.MethodPost, Path: "/v1/gateways/{gateway}/routes/" + verb, Act: true, Commands: []string{"route " + verb}},
+		func(ctx context.Context, h *Here, q RouteOf, _ Out[None]) (v SteeredRoute, err error) {
+			g, by, err := q.at(ctx, h, "")
+			if err == nil {
+				err = g.PauseRoute(ctx, by, q.Route, pause)
+			}
+			if err != nil {
+				return v, err
+			}
+			return SteeredRoute{g.Name, q.Route, done}, nil
+		}}
 }
 
 // LanesOf says which lanes of a gateway to list.

@@ -164,6 +164,17 @@ func (h *Here) At(ctx context.Context, names []string) (*desk.Desk, error) {
 	return h.desk(chosen), nil
 }
 
+// at returns the function of an operation whose request names gateways with At: do gets their desk.
+func at[Q interface{ named() []string }, L, A any](do func(context.Context, *desk.Desk, Q, Out[L]) (A, error)) func(context.Context, *Here, Q, Out[L]) (A, error) {
+	return func(ctx context.Context, h *Here, q Q, out Out[L]) (a A, err error) {
+		d, err := h.At(ctx, q.named())
+		if err != nil {
+			return a, err
+		}
+		return do(ctx, d, q, out)
+	}
+}
+
 // one returns the gateway of a name.
 func (h *Here) one(ctx context.Context, name string) (*desk.Gateway, error) {
 	d, err := h.At(ctx, []string{name})

@@ -99,11 +99,7 @@ type Trails struct {
 
 // VerifyTrail verifies the audit trails by their chains.
 var VerifyTrail = &Op[TrailOf, None, Trails]{About{Name: "verifyTrail", Need: roles.View, Method: http.MethodPost, Path: "/v1/trail/verify", Commands: []string{"trail verify"}},
-	func(ctx context.Context, h *Here, q TrailOf, _ Out[None]) (t Trails, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return t, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q TrailOf, _ Out[None]) (t Trails, err error) {
 		if (q.Links > 0 || q.Hash != "") && len(d.Gateways) != 1 {
 			return t, usage("name the gateway whose head it is", "a head is that of one gateway")
 		}
@@ -117,22 +113,18 @@ var VerifyTrail = &Op[TrailOf, None, Trails]{About{Name: "verifyTrail", Need: ro
 			t.Gateways = append(t.Gateways, v)
 		}
 		return t, nil
-	}}
+	})}
 
 // TrailsOf says which audit trails to export.
 type TrailsOf struct{ At }
 
 // ExportTrail exports the audit trails with their chains, gateway by gateway.
 var ExportTrail = &Op[TrailsOf, deadletter.TrailLine, None]{About{Name: "exportTrail", Need: roles.View, Method: http.MethodGet, Path: "/v1/trail", Kind: Lines, Commands: []string{"trail export"}},
-	func(ctx context.Context, h *Here, q TrailsOf, out Out[deadletter.TrailLine]) (n None, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return n, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q TrailsOf, out Out[deadletter.TrailLine]) (n None, err error) {
 		for _, g := range d.Gateways {
 			if err := g.Store.ExportTrail(ctx, out.line); err != nil {
 				return n, err
 			}
 		}
 		return n, nil
-	}}
+	})}

@@ -22,6 +22,8 @@ type At struct {
 	Gateways []string `json:"gateways,omitempty" query:"gateway"`
 }
 
+func (a At) named() []string { return a.Gateways }
+
 // StatusOf asks how gateways stand.
 type StatusOf struct {
 	At
@@ -68,13 +70,9 @@ func (v Standing) Plain() Standing {
 func (v Standing) Err() error { return damagedOf(v.Damaged) }
 
 // Status is how gateways stand. Where none can be looked at it is an error.
-var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Need: roles.View, Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, status}
+var Status = &Op[StatusOf, None, Standing]{About{Name: "getStatus", Need: roles.View, Method: http.MethodGet, Path: "/v1/status", Commands: []string{"status"}}, at(status)}
 
-func status(ctx context.Context, h *Here, q StatusOf, _ Out[None]) (v Standing, err error) {
-	d, err := h.At(ctx, q.Gateways)
-	if err != nil {
-		return v, err
-	}
+func status(ctx context.Context, d *desk.Desk, q StatusOf, _ Out[None]) (v Standing, err error) {
 	rows, damaged := d.StatusOfWell(ctx)
 	if damaged != nil && len(rows) == 0 {
 		return v, damaged
@@ -147,11 +145,7 @@ func damagedOf(lines []string) (all error) {
 
 // Watch is what top draws.
 var Watch = &Op[At, None, Watching]{About{Name: "watch", Need: roles.View, Method: http.MethodGet, Path: "/v1/watch", Commands: []string{"top"}},
-	func(ctx context.Context, h *Here, q At, _ Out[None]) (v Watching, err error) {
-		d, err := h.At(ctx, q.Gateways)
-		if err != nil {
-			return v, err
-		}
+	at(func(ctx context.Context, d *desk.Desk, q At, _ Out[None]) (v Watching, err error) {
 		var damaged error
 		if v.Gateways, damaged, err = d.Watch(ctx); err == nil && len(v.Gateways) == 0 {
 			err = damaged
@@ -163,7 +157,7 @@ var Watch = &Op[At, None, Watching]{About{Name: "watch", Need: roles.View, Metho
 			v.Gateways[i].Show()
 		}
 		return v, err
-	}}
+	})}
 
 // CallsOf says which calls are counted. By is hour or gateway; empty is hour.
 type CallsOf struct {
