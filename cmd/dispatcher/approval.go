@@ -70,25 +70,16 @@ func (p *program) approvals(ctx context.Context, names []string) error {
 	return list.flush()
 }
 
-// decideFlags are the flags of approval approve and reject.
-type decideFlags struct {
-	gateways []string
-	why      string
-	consent  cli.Consent
-}
-
-func decideCommand(p *program, use, short, long, example string, run func(context.Context, string, *decideFlags) error) *cobra.Command {
-	f := &decideFlags{}
+func decideCommand(use, short, long, example string, run func(context.Context, string, *actFlags) error) *cobra.Command {
+	f := &actFlags{}
 	cmd := &cobra.Command{Use: use + " ID --why TEXT [-g GATEWAY]...", Short: short, Long: long, Example: example, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return run(cmd.Context(), args[0], f) }}
-	gatewaysFlag(cmd, &f.gateways, "only a request of this `GATEWAY`; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
-	consentFlags(cmd, &f.consent)
+	f.declare(cmd, "only a request of this `GATEWAY`; repeatable (default: all of the file)", "the `REASON`, for the trail")
 	return cmd
 }
 
 func approvalApprove(p *program) *cobra.Command {
-	return decideCommand(p, "approve", "Approve and perform another person's request", `Approve performs a requested act with the same filter, if it still selects the same jobs. It shows the jobs, and asks.
+	return decideCommand("approve", "Approve and perform another person's request", `Approve performs a requested act with the same filter, if it still selects the same jobs. It shows the jobs, and asks.
 
 You can't approve your own request. So this goes through a dispatcher (--server), with a named token and the
 role approver: with Redis's password alone, anybody could type any name. If it is interrupted, a dispatcher
@@ -97,7 +88,7 @@ continues it.`,
 }
 
 func approvalReject(p *program) *cobra.Command {
-	return decideCommand(p, "reject", "Reject a request", "Reject ends a request: nothing is done. With the role approver, you can withdraw your own request this way.",
+	return decideCommand("reject", "Reject a request", "Reject ends a request: nothing is done. With the role approver, you can withdraw your own request this way.",
 		`  dispatcher approval reject k3vq7f2x4a --why "look them up first" --server https://dispatcher.example:8080`, p.rejectRequest)
 }
 
@@ -110,7 +101,7 @@ type decision struct {
 }
 
 // decide shows a request and asks for confirmation. The caller closes the desk.
-func (p *program) decide(ctx context.Context, id, verb string, f *decideFlags) (d decision, err error) {
+func (p *program) decide(ctx context.Context, id, verb string, f *actFlags) (d decision, err error) {
 	by, to, err := p.forAct(ctx, f.why, "approval "+verb)
 	if err != nil {
 		return d, err
@@ -149,7 +140,7 @@ func requestText(r desk.Request) string {
 	return text + "\n"
 }
 
-func (p *program) approveRequest(ctx context.Context, id string, f *decideFlags) error {
+func (p *program) approveRequest(ctx context.Context, id string, f *actFlags) error {
 	d, err := p.decide(ctx, id, "approve", f)
 	if d.at != nil {
 		defer d.at.Close()
@@ -197,7 +188,7 @@ func decidedText(v remote.Decided) string {
 	return text
 }
 
-func (p *program) rejectRequest(ctx context.Context, id string, f *decideFlags) error {
+func (p *program) rejectRequest(ctx context.Context, id string, f *actFlags) error {
 	d, err := p.decide(ctx, id, "reject", f)
 	if d.at != nil {
 		defer d.at.Close()
@@ -221,8 +212,8 @@ func (p *program) undecided(d decision, err error) error {
 	if err == nil && p.JSON() {
 		err = cli.WriteJSON(p.Out, remote.Decided{Request: d.shown})
 	}
-	if err == nil && d.answer == cli.DryRun {
-		p.remark("nothing was done: add --yes to do it")
+	if err == nil {
+		p.remarkDryRun(d.answer)
 	}
 	return err
 }

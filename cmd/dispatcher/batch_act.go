@@ -14,12 +14,6 @@ import (
 	"spillway/internal/remote"
 )
 
-type batchActFlags struct {
-	gateways []string
-	why      string
-	consent  cli.Consent
-}
-
 func batchPauseCommand(p *program) *cobra.Command {
 	return p.batchActCommand(desk.PauseBatch, remote.PauseBatch, "Stop calling the jobs of a batch until it is resumed",
 		`Pause parks the waiting jobs of a batch as paused, in file order, so that other batches go first. Calls in
@@ -47,7 +41,7 @@ can tell.`)
 }
 
 func (p *program) batchActCommand(a desk.BatchAction, op *remote.BatchAct, short, long string) *cobra.Command {
-	f := &batchActFlags{}
+	f := &actFlags{}
 	cmd := &cobra.Command{
 		Use: a.Verb + " NAME --why TEXT [-g GATEWAY]...", Short: short,
 		Long: long + `
@@ -58,13 +52,11 @@ it can be run again. "dlq history" shows who did it, when and why.`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchAct(cmd.Context(), args[0], f, a, op) },
 	}
-	gatewaysFlag(cmd, &f.gateways, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
-	consentFlags(cmd, &f.consent)
+	f.declare(cmd, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)", "the `REASON`, for the trail")
 	return cmd
 }
 
-func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a desk.BatchAction, op *remote.BatchAct) error {
+func (p *program) batchAct(ctx context.Context, name string, f *actFlags, a desk.BatchAction, op *remote.BatchAct) error {
 	by, to, err := p.forAct(ctx, f.why, "batch "+a.Verb)
 	if err != nil {
 		return err
@@ -85,26 +77,13 @@ func (p *program) batchAct(ctx context.Context, name string, f *batchActFlags, a
 	}
 	if decision == cli.Go {
 		q.DryRun = false
-		if d, err = p.actOn(ctx, to, op, q, a.Verb, all.Jobs); err != nil {
+		if d, err = inSteps(ctx, p, to, op, q, cli.ProgressParams{What: a.Verb + " " + name, Total: all.Jobs}, jobsOf); err != nil {
 			return err
 		}
 	}
 	problem := d.Problem.Err()
 	d.Problem = nil
-	written := p.writeDeed(d, a, decision)
-	return cmp.Or(problem, written)
-}
-
-// actOn carries out a batch action and shows its progress.
-func (p *program) actOn(ctx context.Context, to remote.Desk, op *remote.BatchAct, q remote.BatchActOf, verb string, total int64) (remote.BatchDone, error) {
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: verb + " " + q.Name, Total: total, Quiet: p.Quiet})
-	defer bar.Close()
-	var done int64
-	return op.Do(ctx, to, q, remote.Out[remote.BatchStep]{Line: func(s remote.BatchStep) error {
-		done += s.Jobs
-		bar.Set(done)
-		return nil
-	}})
+	return cmp.Or(problem, p.writeDeed(d, a, decision))
 }
 
 func (p *program) writeDeed(d remote.BatchDone, a desk.BatchAction, decision cli.Decision) error {
@@ -127,9 +106,7 @@ func (p *program) writeDeed(d remote.BatchDone, a desk.BatchAction, decision cli
 			fmt.Fprintf(p.Tell(), "%s: %s of batch %q may have been charged, and %s pending: its gateway is asked, and can tell\n", g.Gateway, *g.Pending, d.Batch, areText(g.Pending.Jobs))
 		}
 	}
-	if decision == cli.DryRun {
-		p.remark("nothing was done: add --yes to do it")
-	}
+	p.remarkDryRun(decision)
 	return nil
 }
 
@@ -142,7 +119,7 @@ func areText(jobs int64) string {
 }
 
 func batchApproveCommand(p *program) *cobra.Command {
-	f := &batchActFlags{}
+	f := &actFlags{}
 	cmd := &cobra.Command{
 		Use: "approve NAME --why TEXT --server URL [-g GATEWAY]...", Short: "Release a batch that awaits an approval",
 		Long: `Approve releases a batch whose sum is above approval.batch_over: its jobs then wait for room, in file order.
@@ -156,9 +133,7 @@ rejects the batch.`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.batchApprove(cmd.Context(), args[0], f) },
 	}
-	gatewaysFlag(cmd, &f.gateways, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, for the trail")
-	consentFlags(cmd, &f.consent)
+	f.declare(cmd, "only its jobs at this `GATEWAY`; repeatable (default: all of the file)", "the `REASON`, for the trail")
 	return cmd
 }
 
@@ -169,7 +144,7 @@ called. A batch that awaits no approval is not changed. It is for approvers, who
 batches.`)
 }
 
-func (p *program) batchApprove(ctx context.Context, name string, f *batchActFlags) error {
+func (p *program) batchApprove(ctx context.Context, name string, f *actFlags) error {
 	by, to, err := p.forAct(ctx, f.why, "batch approve")
 	if err != nil {
 		return err
@@ -207,9 +182,7 @@ func (p *program) batchApprove(ctx context.Context, name string, f *batchActFlag
 			fmt.Fprintf(p.Tell(), "%s: approved batch %q: %s go in again\n", a.Gateway, d.Batch, a.Released)
 		}
 	}
-	if decision == cli.DryRun {
-		p.remark("nothing was done: add --yes to do it")
-	}
+	p.remarkDryRun(decision)
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"math/big"
 
@@ -66,9 +65,10 @@ With --lost, limits no longer wait for amounts that Redis has lost. First ask th
 			if err := desk.NeedWhy(why, "brake lift"); err != nil {
 				return err
 			}
-			return p.eachNamed(cmd.Context(), names, func(d remote.Desk, name string) error {
-				return p.liftBrakes(cmd.Context(), d, remote.LiftOf{GatewayAct: steering(name, why), For: of.For, Lost: of.Lost})
-			})
+			return eachNamed(cmd.Context(), p, names, remote.LiftBrakes, func(name string) remote.LiftOf {
+				of.GatewayAct = steering(name, why)
+				return of
+			}, p.showLifted)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` whose brakes are lifted; repeatable")
@@ -78,11 +78,8 @@ With --lost, limits no longer wait for amounts that Redis has lost. First ask th
 	return cmd
 }
 
-func (p *program) liftBrakes(ctx context.Context, d remote.Desk, of remote.LiftOf) error {
-	v, err := remote.LiftBrakes.Ask(ctx, d, of)
-	if err != nil {
-		return err
-	}
+// showLifted shows the brakes, and fails if the act became a request.
+func (p *program) showLifted(v desk.Brakes) error {
 	if err := p.showBrakes(v); err != nil || v.Request == nil {
 		return err
 	}

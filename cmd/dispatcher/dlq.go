@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"net/url"
 	"slices"
 	"time"
@@ -58,9 +59,12 @@ func (p *program) understand(f *dlqFilter) (deadletter.Filter, error) {
 	return filter, nil
 }
 
-// allBut returns the selected gateways, and those of jobs selected by id: others are not mentioned then.
-func (f *dlqFilter) allBut(filter deadletter.Filter) []string {
-	return append(slices.Clip(f.gateways), filter.IDs...)
+// selected parses the filter, and opens the desk of the jobs that it selects. The caller closes the desk.
+func (p *program) selected(ctx context.Context, f *dlqFilter) (filter deadletter.Filter, d remote.Desk, err error) {
+	if filter, err = p.understand(f); err == nil {
+		d, err = p.atAll(ctx, append(slices.Clip(f.gateways), filter.IDs...)) // jobs selected by id name their gateways: others are not mentioned then
+	}
+	return filter, d, err
 }
 
 // remarkZone says how a time without a zone was interpreted.

@@ -42,11 +42,7 @@ func (f *clearFlags) needWhy(verb string) error {
 // clear shows what an action would do to the selected jobs, asks for confirmation, carries it out, and reports
 // the result.
 func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q remote.Clearing) error {
-	filter, err := p.understand(f.dlqFilter)
-	if err != nil {
-		return err
-	}
-	d, err := p.atAll(ctx, f.allBut(filter))
+	filter, d, err := p.selected(ctx, f.dlqFilter)
 	if err != nil {
 		return err
 	}

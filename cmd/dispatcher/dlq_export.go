@@ -34,11 +34,7 @@ read such lines, each for its own job and gateway. --plain opens them.`,
 }
 
 func (p *program) dlqExport(ctx context.Context, f *dlqFilter) error {
-	filter, err := p.understand(f)
-	if err != nil {
-		return err
-	}
-	d, err := p.atAll(ctx, f.allBut(filter))
+	filter, d, err := p.selected(ctx, f)
 	if err != nil {
 		return err
 	}

@@ -43,11 +43,7 @@ flags select, until it has found enough: give a reason, a batch or a time to mak
 
 func (p *program) dlqList(ctx context.Context, f *dlqFilter, payload bool) error {
 	p.payloads = payload
-	filter, err := p.understand(f)
-	if err != nil {
-		return err
-	}
-	d, err := p.atAll(ctx, f.allBut(filter))
+	filter, d, err := p.selected(ctx, f)
 	if err != nil {
 		return err
 	}

@@ -109,11 +109,7 @@ between two times requires reading each job.`,
 }
 
 func (p *program) dlqStats(ctx context.Context, f *dlqFilter) error {
-	filter, err := p.understand(f)
-	if err != nil {
-		return err
-	}
-	d, err := p.atAll(ctx, f.allBut(filter))
+	filter, d, err := p.selected(ctx, f)
 	if err != nil {
 		return err
 	}

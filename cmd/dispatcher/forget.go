@@ -15,9 +15,9 @@ import (
 
 // forgetFlags are the flags of forget.
 type forgetFlags struct {
-	gateways, ids         []string
-	batch, olderThan, why string
-	consent               cli.Consent
+	actFlags
+	ids              []string
+	batch, olderThan string
 }
 
 func forgetCommand(p *program) *cobra.Command {
@@ -36,13 +36,11 @@ and backups keep it: see docs/security.md, Forgetting.`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return p.forget(cmd.Context(), f) },
 	}
-	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
+	f.declare(cmd, "only jobs of this `GATEWAY`; repeatable (default: all of the file)", "the `REASON`, recorded in the trail; required")
 	fs := cmd.Flags()
 	fs.StringArrayVar(&f.ids, "id", nil, "the job with this `ID`; repeatable")
 	fs.StringVar(&f.batch, "batch", "", "jobs of the batch `NAME`")
 	fs.StringVar(&f.olderThan, "older-than", "", "jobs that finished at least this long ago: `TIME` is 30d, or 24h")
-	fs.StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
-	consentFlags(cmd, &f.consent)
 	return cmd
 }
 
@@ -76,25 +74,14 @@ func (p *program) forget(ctx context.Context, f *forgetFlags) error {
 		return err
 	}
 	if decision == cli.Go {
-		if d, err = p.forgetAll(ctx, to, q, all.Jobs); err != nil {
+		q.DryRun = false
+		if d, err = inSteps(ctx, p, to, remote.ForgetJobs, q, cli.ProgressParams{What: "forget", Total: all.Jobs}, jobsOf); err != nil {
 			return err
 		}
 	}
 	problem := d.Problem.Err()
 	d.Problem = nil
 	return cmp.Or(problem, p.writeForgot(d, decision))
-}
-
-func (p *program) forgetAll(ctx context.Context, to remote.Desk, q remote.ForgetOf, total int64) (remote.ForgotJobs, error) {
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: "forget", Total: total, Quiet: p.Quiet})
-	defer bar.Close()
-	q.DryRun = false
-	var done int64
-	return remote.ForgetJobs.Do(ctx, to, q, remote.Out[remote.BatchStep]{Line: func(s remote.BatchStep) error {
-		done += s.Jobs
-		bar.Set(done)
-		return nil
-	}})
 }
 
 func (p *program) writeForgot(d remote.ForgotJobs, decision cli.Decision) error {
@@ -106,8 +93,6 @@ func (p *program) writeForgot(d remote.ForgotJobs, decision cli.Decision) error 
 			fmt.Fprintf(p.Tell(), "%s: %s\n", g.Gateway, g.Text(d.Done))
 		}
 	}
-	if decision == cli.DryRun {
-		p.remark("nothing was done: add --yes to do it")
-	}
+	p.remarkDryRun(decision)
 	return nil
 }

@@ -159,22 +159,11 @@ func (p *program) move(ctx context.Context, f *moveFlags) error {
 	}
 	if decision == cli.Go {
 		q.DryRun = false
-		if d, err = p.doMove(ctx, to, op, q, d.What); err != nil {
+		if d, err = inSteps(ctx, p, to, op, q, cli.ProgressParams{What: d.What + ", keys"}, func(s remote.MoveStep) int64 { return s.Keys }); err != nil {
 			return err
 		}
 	}
 	return p.writeMove(d, decision)
-}
-
-func (p *program) doMove(ctx context.Context, to remote.Desk, op *remote.Move, q remote.MoveOf, what string) (remote.Moved, error) {
-	bar := cli.NewProgress(p.Streams, cli.ProgressParams{What: what + ", keys", Quiet: p.Quiet})
-	defer bar.Close()
-	keys := int64(0)
-	return op.Do(ctx, to, q, remote.Out[remote.MoveStep]{Line: func(s remote.MoveStep) error {
-		keys += s.Keys
-		bar.Set(keys)
-		return nil
-	}})
 }
 
 func (p *program) writeMove(d remote.Moved, decision cli.Decision) error {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -61,10 +60,10 @@ not given stay unchanged. Calls that already had a slot, at most 100 ms ahead, a
 			if most < 0 {
 				return cli.Usage("give 0 for any number; lane reset gives the lane what all lanes have", "a lane can't have a cap of %d calls in flight", most)
 			}
-			return p.changeLane(cmd.Context(), names, func(ctx context.Context, d remote.Desk, act remote.GatewayAct) (desk.LaneSettings, error) {
-				to.LaneOf = remote.LaneOf{GatewayAct: act, Lane: args[0]}
-				return remote.SetLane.Ask(ctx, d, to)
-			}, why)
+			return eachNamed(cmd.Context(), p, names, remote.SetLane, func(name string) remote.LaneTo {
+				to.LaneOf = remote.LaneOf{GatewayAct: steering(name, why), Lane: args[0]}
+				return to
+			}, p.showLane)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
@@ -83,25 +82,14 @@ func laneAct(p *program, verb, short, long string, op *remote.SteeringLane) *cob
 		Example: fmt.Sprintf("  dispatcher lane %s -g stripe acct_1", verb),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.changeLane(cmd.Context(), names, func(ctx context.Context, d remote.Desk, act remote.GatewayAct) (desk.LaneSettings, error) {
-				return op.Ask(ctx, d, remote.LaneOf{GatewayAct: act, Lane: args[0]})
-			}, why)
+			return eachNamed(cmd.Context(), p, names, op, func(name string) remote.LaneOf {
+				return remote.LaneOf{GatewayAct: steering(name, why), Lane: args[0]}
+			}, p.showLane)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")
 	whyFlag(cmd, &why)
 	return cmd
-}
-
-// changeLane changes a lane of each named gateway, and shows its settings afterwards.
-func (p *program) changeLane(ctx context.Context, names []string, do func(context.Context, remote.Desk, remote.GatewayAct) (desk.LaneSettings, error), why string) error {
-	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-		v, err := do(ctx, d, steering(name, why))
-		if err != nil {
-			return err
-		}
-		return p.showLane(v)
-	})
 }
 
 func (p *program) showLane(v desk.LaneSettings) error {
@@ -140,16 +128,13 @@ func routeAct(p *program, verb, short, long string, op *remote.SteeringRoute) *c
 		Example: fmt.Sprintf("  dispatcher route %s -g stripe refund", verb),
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-				v, err := op.Ask(ctx, d, remote.RouteOf{GatewayAct: steering(name, why), Route: args[0]})
-				if err != nil {
-					return err
-				}
+			return eachNamed(cmd.Context(), p, names, op, func(name string) remote.RouteOf {
+				return remote.RouteOf{GatewayAct: steering(name, why), Route: args[0]}
+			}, func(v remote.SteeredRoute) error {
 				if p.JSON() {
 					return cli.WriteJSON(p.Out, v)
 				}
-				_, err = fmt.Fprintf(p.Out, "%s %s %s\n", v.Gateway, v.Route, v.Done)
+				_, err := fmt.Fprintf(p.Out, "%s %s %s\n", v.Gateway, v.Route, v.Done)
 				return err
 			})
 		},
@@ -175,14 +160,10 @@ possible. Redis does not sort lanes by jobs, so list reads all lanes with jobs, 
 			if cmd.Flags().Changed("top") && (q.Top < 1 || q.Top > desk.LanesMost) {
 				return cli.Usage(fmt.Sprintf("give a number from 1 to %d", desk.LanesMost), "--top %d is not a number of lanes", q.Top)
 			}
-			return p.eachNamed(cmd.Context(), names, func(d remote.Desk, name string) error {
+			return eachNamed(cmd.Context(), p, names, remote.Lanes, func(name string) remote.LanesOf {
 				q.Gateway = name
-				v, err := remote.Lanes.Ask(cmd.Context(), d, q)
-				if err != nil {
-					return err
-				}
-				return p.laneTable(v)
-			})
+				return q
+			}, p.laneTable)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lanes; repeatable")
@@ -246,13 +227,9 @@ without a lane share the lane with an empty name.`,
 		Example: "  dispatcher lane show -g stripe acct_1\n  dispatcher lane show -g stripe acct_1 -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.eachNamed(cmd.Context(), names, func(d remote.Desk, name string) error {
-				v, err := remote.Lane.Ask(cmd.Context(), d, remote.OneLane{Gateway: name, Lane: args[0]})
-				if err != nil {
-					return err
-				}
-				return p.laneDetails(v)
-			})
+			return eachNamed(cmd.Context(), p, names, remote.Lane, func(name string) remote.OneLane {
+				return remote.OneLane{Gateway: name, Lane: args[0]}
+			}, p.laneDetails)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` of the lane; repeatable")

@@ -46,14 +46,17 @@ func limitSet(p *program) *cobra.Command {
 		Example: "  dispatcher limit set -g stripe 50/s\n  dispatcher limit set -g stripe 100/s 5000/m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			to := make([]job.Limit, len(args))
+			to := make([]string, len(args))
 			for i, text := range args {
-				var err error
-				if to[i], err = job.ParseLimit(text); err != nil {
+				l, err := job.ParseLimit(text)
+				if err != nil {
 					return cli.Usage("each limit is an argument of its own: dispatcher limit set -g stripe 100/s 5000/m", "%v", err)
 				}
+				to[i] = l.String()
 			}
-			return p.changeLimits(cmd.Context(), names, to, why)
+			return eachNamed(cmd.Context(), p, names, remote.SetLimits, func(name string) remote.LimitsTo {
+				return remote.LimitsTo{GatewayAct: steering(name, why), Limits: to}
+			}, p.showLimits)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to change; repeatable")
@@ -68,7 +71,9 @@ func limitReset(p *program) *cobra.Command {
 		Use: "reset -g GATEWAY", Short: "Return to the file's limits",
 		Example: "  dispatcher limit reset -g stripe",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return p.changeLimits(cmd.Context(), names, nil, why) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return eachNamed(cmd.Context(), p, names, remote.ResetLimits, func(name string) remote.GatewayAct { return steering(name, why) }, p.showLimits)
+		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to reset; repeatable")
 	whyFlag(cmd, &why)
@@ -90,7 +95,7 @@ than its limit. Calls that Redis still has stay counted.`,
 			if err := desk.NeedWhy(why, "limit forgive"); err != nil {
 				return err
 			}
-			return p.forgive(cmd.Context(), names, desk.By{Who: steersman(), Why: why})
+			return eachNamed(cmd.Context(), p, names, remote.ForgiveLimits, func(name string) remote.GatewayAct { return steering(name, why) }, p.showForgiven)
 		},
 	}
 	gatewaysFlag(cmd, &names, "the `GATEWAY` to forgive; repeatable")
@@ -98,32 +103,27 @@ than its limit. Calls that Redis still has stay counted.`,
 	return cmd
 }
 
-func (p *program) forgive(ctx context.Context, names []string, by desk.By) error {
-	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-		v, err := remote.ForgiveLimits.Ask(ctx, d, remote.GatewayAct{Gateway: name, Actor: remote.ActorOf(by)})
-		if err != nil {
-			return err
-		}
-		return p.showForgiven(v)
-	})
-}
-
-// eachNamed calls do for each named gateway, in configured order.
-func (p *program) eachNamed(ctx context.Context, names []string, do func(remote.Desk, string) error) error {
+// eachNamed carries out an operation for each named gateway, in configured order, and shows the answers. of returns the
+// request for a gateway.
+func eachNamed[Q, L, A any](ctx context.Context, p *program, names []string, op *remote.Op[Q, L, A], of func(gateway string) Q, show func(A) error) error {
 	if len(names) == 0 {
-		return noGateway()
+		return cli.Usage("name it with -g GATEWAY", "no gateway is named")
 	}
 	d, err := p.at(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	chosen, err := inOrder(ctx, d, names)
+	chosen, err := remote.Named.Ask(ctx, d, remote.At{Gateways: names})
 	if err != nil {
 		return err
 	}
-	for _, name := range chosen {
-		if err := do(d, name); err != nil {
+	for _, name := range chosen.Gateways {
+		v, err := op.Ask(ctx, d, of(name))
+		if err == nil {
+			err = show(v)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -142,31 +142,8 @@ func (p *program) showForgiven(v desk.Forgiven) error {
 	return err
 }
 
-func noGateway() error { return cli.Usage("name it with -g GATEWAY", "no gateway is named") }
-
 func whyFlag(cmd *cobra.Command, why *string) {
 	cmd.Flags().StringVar(why, "why", "", "the `REASON`, recorded in the trail")
-}
-
-// changeLimits replaces limits, or restores the configured ones if to is empty, and shows the limits in force.
-func (p *program) changeLimits(ctx context.Context, names []string, to []job.Limit, why string) error {
-	texts := make([]string, len(to))
-	for i, l := range to {
-		texts[i] = l.String()
-	}
-	return p.eachNamed(ctx, names, func(d remote.Desk, name string) (err error) {
-		var now desk.Limits
-		act := steering(name, why)
-		if len(texts) > 0 {
-			now, err = remote.SetLimits.Ask(ctx, d, remote.LimitsTo{GatewayAct: act, Limits: texts})
-		} else {
-			now, err = remote.ResetLimits.Ask(ctx, d, act)
-		}
-		if err != nil {
-			return err
-		}
-		return p.showLimits(now)
-	})
 }
 
 // limits shows the limits in force.

@@ -12,15 +12,8 @@ import (
 	"spillway/internal/remote"
 )
 
-// parkFlags are the flags of park.
-type parkFlags struct {
-	gateways []string
-	why      string
-	consent  cli.Consent
-}
-
 func parkCommand(p *program) *cobra.Command {
-	f := &parkFlags{}
+	f := &actFlags{}
 	cmd := &cobra.Command{
 		Use: "park ID --why TEXT [-g GATEWAY]", Short: "Remove one job from the queue, or stop its look-ups, and park it",
 		Long: `Park removes a job that waits for its call from the queue: queued, scheduled or in back-off. It is parked as
@@ -34,13 +27,11 @@ when and why. To remove a job for good at once, use "dlq discard --id ID".`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.park(cmd.Context(), args[0], f) },
 	}
-	gatewaysFlag(cmd, &f.gateways, "look in this `GATEWAY` only; repeatable (default: all of the file)")
-	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail; required")
-	consentFlags(cmd, &f.consent)
+	f.declare(cmd, "look in this `GATEWAY` only; repeatable (default: all of the file)", "the `REASON`, recorded in the trail; required")
 	return cmd
 }
 
-func (p *program) park(ctx context.Context, id string, f *parkFlags) error {
+func (p *program) park(ctx context.Context, id string, f *actFlags) error {
 	by, to, err := p.forAct(ctx, f.why, "park")
 	if err != nil {
 		return err
@@ -97,8 +88,6 @@ func (p *program) tellDone(line string, decision cli.Decision) error {
 	if _, err := fmt.Fprintln(p.Tell(), line); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
-	if decision == cli.DryRun {
-		p.remark("nothing was done: add --yes to do it")
-	}
+	p.remarkDryRun(decision)
 	return nil
 }

@@ -44,20 +44,7 @@ func resumeCommand(p *program) *cobra.Command {
 }
 
 func (p *program) steer(ctx context.Context, names []string, why string, op *remote.Steering) error {
-	return p.eachNamed(ctx, names, func(d remote.Desk, name string) error {
-		v, err := op.Ask(ctx, d, remote.SteerOf{GatewayAct: steering(name, why)})
-		if err != nil {
-			return err
-		}
-		return p.steered(v)
-	})
-}
-
-// inOrder returns the gateways with these names, or all, in configured order, each once. It returns an error if
-// one is not configured.
-func inOrder(ctx context.Context, d remote.Desk, names []string) ([]string, error) {
-	v, err := remote.Named.Ask(ctx, d, remote.At{Gateways: names})
-	return v.Gateways, err
+	return eachNamed(ctx, p, names, op, func(name string) remote.SteerOf { return remote.SteerOf{GatewayAct: steering(name, why)} }, p.steered)
 }
 
 func (p *program) steered(v remote.Steered) error {

@@ -34,6 +34,42 @@ func consentFlags(cmd *cobra.Command, c *cli.Consent) {
 	cmd.Flags().BoolVar(&c.DryRun, "dry-run", false, "say what would be done, and do nothing")
 }
 
+// actFlags are the flags of an act on gateways that asks for confirmation.
+type actFlags struct {
+	gateways []string
+	why      string
+	consent  cli.Consent
+}
+
+// declare declares them, with what is said of --gateway and --why.
+func (f *actFlags) declare(cmd *cobra.Command, gateways, why string) {
+	gatewaysFlag(cmd, &f.gateways, gateways)
+	cmd.Flags().StringVar(&f.why, "why", "", why)
+	consentFlags(cmd, &f.consent)
+}
+
+// inSteps carries out an operation with steps, and shows its progress. size returns how much of it a step is.
+func inSteps[Q, L, A any](ctx context.Context, p *program, to remote.Desk, op *remote.Op[Q, L, A], q Q, bar cli.ProgressParams, size func(L) int64) (A, error) {
+	bar.Quiet = p.Quiet
+	progress := cli.NewProgress(p.Streams, bar)
+	defer progress.Close()
+	var done int64
+	return op.Do(ctx, to, q, remote.Out[L]{Line: func(step L) error {
+		done += size(step)
+		progress.Set(done)
+		return nil
+	}})
+}
+
+func jobsOf(s remote.BatchStep) int64 { return s.Jobs }
+
+// remarkDryRun says that nothing was done, if so.
+func (p *program) remarkDryRun(decision cli.Decision) {
+	if decision == cli.DryRun {
+		p.remark("nothing was done: add --yes to do it")
+	}
+}
+
 // approvedEvery is how often a running dispatcher looks for approved requests that were interrupted.
 const approvedEvery = 15 * time.Second
 
