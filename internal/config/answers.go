@@ -24,7 +24,9 @@ func (r *reader) answers(n node, a *Answers) {
 		rules(n)
 	case *ast.MappingNode, *ast.MappingValueNode:
 		r.object(n, field{"profile", profile}, field{"rules", rules}, field{"done_needs", func(n node) { a.DoneNeeds = r.needs(n) }},
-			field{"matches", func(n node) { a.Matches = r.matches(n) }},
+			field{"matches", func(n node) {
+				a.Matches = r.matches(n, "the payload's field with the same value, like {merchantReference: reference}", "\"{id}\" for the job's id", job.OwnID)
+			}},
 			field{"saved", func(n node) { a.Saved = r.saved(n) }})
 	default:
 		profile(n)
@@ -89,15 +91,15 @@ func (r *reader) values(n node, hint string) []node {
 }
 
 // matches reads the fields of an answer that identify the payment, each with the payload field of the same
-// value, or the job's id.
-func (r *reader) matches(n node) map[string]string {
+// value, or one of the job's own values. like says how they are written, and or which own values there are.
+func (r *reader) matches(n node, like, or string, owns ...string) map[string]string {
 	all := map[string]string{}
-	for _, e := range r.named(n, "compares", "write a field of the answer's body and the payload's field with the same value, like {merchantReference: reference}", checkField) {
+	for _, e := range r.named(n, "compares", "write a field of the answer's body and "+like, checkField) {
 		text, ok := r.text(e.value)
 		switch {
 		case !ok:
-		case text != job.OwnID && checkField(text) != "":
-			r.fault(e.value.path, "%q is not a field of the payload: write its name, with dots between the levels, or \"{id}\" for the job's id", text)
+		case !slices.Contains(owns, text) && checkField(text) != "":
+			r.fault(e.value.path, "%q is not a field of the payload: write its name, with dots between the levels, or %s", text, or)
 		default:
 			all[e.key] = text
 		}
@@ -130,14 +132,13 @@ func (r *reader) wantedText(n node) (string, bool) {
 
 // rules reads one rule. A rule with lists of statuses or values becomes a rule for each combination.
 func (r *reader) rules(n node) []Rule {
-	one := Rule{}
-	statuses, headers, fields := []int{0}, []map[string]string{nil}, []map[string]string{nil}
+	one, of := Rule{}, newAnswerLists()
 	r.object(n,
 		field{"event", r.word(&one.Event, checkEvent)},
 		field{"when", r.word(&one.When, choice("a call", job.WhenFirst, job.WhenRepeat))},
-		field{"status", func(n node) { statuses = r.statuses(n) }},
-		field{"header", func(n node) { headers = r.wantedHeaders(n) }},
-		field{"body", func(n node) { fields = r.wantedFields(n) }},
+		field{"status", func(n node) { of.statuses = r.statuses(n) }},
+		field{"header", func(n node) { of.headers = r.wantedHeaders(n) }},
+		field{"body", func(n node) { of.fields = r.wantedFields(n) }},
 		field{"then", r.word(&one.Then, choice("a verdict", job.Verdicts()...))},
 		field{"scope", func(n node) {
 			r.word(&one.Scope, choice("what an answer concerns", job.Scopes()...))(n)
@@ -157,23 +158,41 @@ func (r *reader) rules(n node) []Rule {
 	if !r.written(join(n.path, "then")) {
 		r.missing(n.path+".then", "say what such an answer means: "+verdictList())
 	}
-	if len(statuses)*len(headers)*len(fields) > mostOfRule {
-		r.fault(n.path, "its lists have more than %d combinations: write several rules, or regular expressions between slashes", mostOfRule)
-		return nil
-	}
 	var all []Rule
-	for _, one.Status = range statuses {
-		for _, one.Header = range headers {
-			for _, one.Body = range fields {
-				all = append(all, one)
-			}
-		}
-	}
+	r.combine(n, of, func(status int, header, body map[string]string) {
+		one.Status, one.Header, one.Body = status, header, body
+		all = append(all, one)
+	})
 	return all
 }
 
 // mostOfRule is the most combinations of the lists of one rule.
 const mostOfRule = 200
+
+// answerLists are the statuses, headers and fields that a rule names. Each list has at least one item.
+type answerLists struct {
+	statuses        []int
+	headers, fields []map[string]string
+}
+
+func newAnswerLists() *answerLists {
+	return &answerLists{[]int{0}, []map[string]string{nil}, []map[string]string{nil}}
+}
+
+// combine calls add for each combination of a rule's lists.
+func (r *reader) combine(n node, of *answerLists, add func(status int, header, body map[string]string)) {
+	if len(of.statuses)*len(of.headers)*len(of.fields) > mostOfRule {
+		r.fault(n.path, "its lists have more than %d combinations: write several rules, or regular expressions between slashes", mostOfRule)
+		return
+	}
+	for _, status := range of.statuses {
+		for _, header := range of.headers {
+			for _, body := range of.fields {
+				add(status, header, body)
+			}
+		}
+	}
+}
 
 func checkEvent(text string) string {
 	if !plainKey(text) {

@@ -42,8 +42,8 @@ func (r *reader) encryption(n node) *Encryption {
 		field{"active", r.word(&e.Active, func(string) string { return "" })},
 		field{"require", r.truth(&e.Require)},
 	)
-	r.needed(n.path+".keys", r.written(n.path+".keys"), "name at least one key, like {k2026: \"${SPILLWAY_KEY_2026}\"}; "+makeKey)
-	r.needed(n.path+".active", r.written(n.path+".active"), `name the key that seals new payloads, or write active: "" to store them as they are`)
+	r.needed(n, "keys", "name at least one key, like {k2026: \"${SPILLWAY_KEY_2026}\"}; "+makeKey,
+		"active", `name the key that seals new payloads, or write active: "" to store them as they are`)
 	if known := e.ids(); e.Active != "" && !r.faulted[n.path+".keys"] && !slices.Contains(known, e.Active) {
 		r.fault(n.path+".active", "%q is not one of the keys: %s", e.Active, keyHint(e.Active, known))
 	}
@@ -67,10 +67,12 @@ func (r *reader) truth(dst *bool) func(node) {
 	}
 }
 
-// needed reports a missing required field.
-func (r *reader) needed(path string, written bool, hint string) {
-	if !written {
-		r.missing(path, hint)
+// needed reports missing keys: each is followed by what to do.
+func (r *reader) needed(n node, hints ...string) {
+	for pair := range slices.Chunk(hints, 2) {
+		if path := join(n.path, pair[0]); !r.written(path) {
+			r.missing(path, pair[1])
+		}
 	}
 }
 

@@ -241,21 +241,8 @@ func (r *reader) scan(n node) *Scan {
 
 // lookMatches reads fields of an answer, each with the job's value.
 func (r *reader) lookMatches(n node) map[string]string {
-	all := map[string]string{}
-	for _, e := range r.named(n, "compares", `write a field of the answer's body and what the job has there, like {reference: "{id}"}`, checkField) {
-		text, ok := r.text(e.value)
-		switch {
-		case !ok:
-		case !slices.Contains(owns, text) && checkField(text) != "":
-			r.fault(e.value.path, `%q is not a field of the payload: write its name, with dots between the levels, or "{id}", "{key}" or "{reference}"`, text)
-		default:
-			all[e.key] = text
-		}
-	}
-	return all
+	return r.matches(n, `what the job has there, like {reference: "{id}"}`, `"{id}", "{key}" or "{reference}"`, job.OwnID, job.OwnKey, job.OwnReference)
 }
-
-var owns = []string{job.OwnID, job.OwnKey, job.OwnReference}
 
 // lookRules reads a list of rules. A rule with lists of statuses or values becomes a rule for each combination.
 func (r *reader) lookRules(n node) (all []LookRule) {
@@ -266,12 +253,11 @@ func (r *reader) lookRules(n node) (all []LookRule) {
 }
 
 func (r *reader) lookRule(n node) (all []LookRule) {
-	one := LookRule{}
-	statuses, headers, fields := []int{0}, []map[string]string{nil}, []map[string]string{nil}
+	one, of := LookRule{}, newAnswerLists()
 	r.object(n,
-		field{"status", func(n node) { statuses = r.lookStatuses(n) }},
-		field{"header", func(n node) { headers = r.wantedHeaders(n) }},
-		field{"body", func(n node) { fields = r.wantedFields(n) }},
+		field{"status", func(n node) { of.statuses = r.lookStatuses(n) }},
+		field{"header", func(n node) { of.headers = r.wantedHeaders(n) }},
+		field{"body", func(n node) { of.fields = r.wantedFields(n) }},
 		field{"absent", r.truth(&one.Absent)},
 		field{"then", r.word(&one.Then, choice("a verdict of look-ups", job.LookVerdicts()...))},
 		field{"after", r.duration(&one.After, 0)},
@@ -281,17 +267,10 @@ func (r *reader) lookRule(n node) (all []LookRule) {
 		return nil
 	}
 	r.checkLookRule(n.path, one)
-	if len(statuses)*len(headers)*len(fields) > mostOfRule {
-		r.fault(n.path, "its lists have more than %d combinations: write several rules, or regular expressions between slashes", mostOfRule)
-		return nil
-	}
-	for _, one.Status = range statuses {
-		for _, one.Header = range headers {
-			for _, one.Body = range fields {
-				all = append(all, one)
-			}
-		}
-	}
+	r.combine(n, of, func(status int, header, body map[string]string) {
+		one.Status, one.Header, one.Body = status, header, body
+		all = append(all, one)
+	})
 	return all
 }
 

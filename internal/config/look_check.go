@@ -3,6 +3,7 @@ package config
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -146,10 +147,11 @@ func behind(text, end string) string {
 // checkPlaces checks that jobs can have the values of the placeholders, and that these identify the call.
 func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q *Query) {
 	has := func(what string) bool {
-		matched := slices.Contains(values(q.Matches), what)
+		in := []map[string]string{q.Matches}
 		if q.Scan != nil {
-			matched = matched || slices.Contains(values(q.Scan.Match), what)
+			in = append(in, q.Scan.Match)
 		}
+		matched := slices.ContainsFunc(in, func(m map[string]string) bool { return slices.Contains(slices.Collect(maps.Values(m)), what) })
 		return matched || strings.Contains(q.URLText+q.Body, what)
 	}
 	q.OneKey = has(job.OwnKey) || has(job.OwnReference)
@@ -167,13 +169,6 @@ func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q 
 	if has(job.OwnReference) && g.Reference == "" {
 		r.fault(at("url"), "the look-up uses {reference}, and the gateway's reference is \"\", so none is kept: use {id} or {key}")
 	}
-}
-
-func values(of map[string]string) (all []string) {
-	for _, v := range of {
-		all = append(all, v)
-	}
-	return all
 }
 
 // checkSchedule reports look-ups that end before a not_done can be believed: that takes two, the second one

@@ -52,15 +52,8 @@ func (r *reader) oauth2(n node, o *OAuth2) {
 	if !o.On {
 		return
 	}
-	for name, hint := range map[string]string{
-		"token_url":     "write where access tokens are asked for, like https://api.example.com/oauth2/token",
-		"client_id":     "write the id that the gateway gave you",
-		"client_secret": `name the variable or file with the secret, like "${file:/run/secrets/client}"`,
-	} {
-		if path := join(n.path, name); !r.written(path) {
-			r.missing(path, hint)
-		}
-	}
+	r.needed(n, "token_url", "write where access tokens are asked for, like https://api.example.com/oauth2/token",
+		"client_id", "write the id that the gateway gave you", "client_secret", `name the variable or file with the secret, like "${file:/run/secrets/client}"`)
 }
 
 // checkOAuth2 reports other settings that would replace the access token.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -77,15 +76,8 @@ func (r *reader) oidc(n node) *OIDC {
 		field{"session", r.duration(&o.Session, time.Minute)},
 		field{"roles", func(n node) { o.Roles = r.oidcRoles(n) }},
 	)
-	for _, need := range [][2]string{
-		{"issuer", "write the provider's address, as its tokens have it, like https://login.example.com"},
-		{"client_id", "write the id that the provider knows the dispatcher by"},
-		{"roles", howOIDCRole},
-	} {
-		if !r.written(n.path + "." + need[0]) {
-			r.missing(n.path+"."+need[0], need[1])
-		}
-	}
+	r.needed(n, "issuer", "write the provider's address, as its tokens have it, like https://login.example.com",
+		"client_id", "write the id that the provider knows the dispatcher by", "roles", howOIDCRole)
 	secret, redirect := r.written(n.path+".client_secret"), r.written(n.path+".redirect")
 	switch {
 	case redirect && !secret:
@@ -108,10 +100,7 @@ func (r *reader) oidcRoles(n node) (all []OIDCRole) {
 		r.fault(n.path, "%d roles are too many: keep at most %d", len(items), mostOIDCRoles)
 		return nil
 	}
-	names := make([]string, len(roles.All()))
-	for i, one := range roles.All() {
-		names[i] = string(one)
-	}
+	names := job.Texts(roles.All())
 	for _, item := range items {
 		o, role := OIDCRole{At: r.place(item.path)}, ""
 		r.object(item,
@@ -122,11 +111,7 @@ func (r *reader) oidcRoles(n node) (all []OIDCRole) {
 				o.Gateways = r.words(n, "name those that the role is for, like [stripe]; leave gateways out for all", tokenGateway)
 			}},
 		)
-		for _, need := range [][2]string{{"claim", "say which claim of the login counts, like groups"}, {"is", "say what it has to be, or to have among its values"}, {"role", "write one of " + strings.Join(names, ", ")}} {
-			if !r.written(item.path + "." + need[0]) {
-				r.missing(item.path+"."+need[0], need[1])
-			}
-		}
+		r.needed(item, "claim", "say which claim of the login counts, like groups", "is", "say what it has to be, or to have among its values", "role", "write one of "+strings.Join(names, ", "))
 		o.Role = roles.Role(role)
 		all = append(all, o)
 	}
@@ -138,13 +123,8 @@ func (r *reader) checkOIDC(c *Config) {
 	if c.OIDC == nil {
 		return
 	}
-	names := c.Names()
 	for i, o := range c.OIDC.Roles {
-		for _, g := range o.Gateways {
-			if !slices.Contains(names, g) && len(r.faults) == 0 {
-				r.faultAt(o.At, fmt.Sprintf("oidc.roles[%d]", i), "the role is for gateway %q, which the file does not have%s", g, job.DidYouMean(g, "", names))
-			}
-		}
+		r.checkVisible(o.At, fmt.Sprintf("oidc.roles[%d]", i), "role", o.Gateways, c)
 	}
 }
 

@@ -127,18 +127,23 @@ func single(key ast.MapKeyNode, value ast.Node) ast.Node {
 }
 
 func valueOf(tree ast.Node, key string) ast.Node {
-	for _, pair := range pairs(tree) {
-		if k, _ := keyText(pair.Key); k == key {
-			return pair.Value
-		}
+	if pair := pairOf(tree, key); pair != nil {
+		return pair.Value
 	}
 	return nil
 }
 
 func keyNode(tree ast.Node, key string) ast.MapKeyNode {
+	if pair := pairOf(tree, key); pair != nil {
+		return pair.Key
+	}
+	return nil
+}
+
+func pairOf(tree ast.Node, key string) *ast.MappingValueNode {
 	for _, pair := range pairs(tree) {
 		if k, _ := keyText(pair.Key); k == key {
-			return pair.Key
+			return pair
 		}
 	}
 	return nil

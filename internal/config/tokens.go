@@ -63,10 +63,7 @@ func (r *reader) tokens(n node) (all []Token) {
 
 func (r *reader) token(n node) (t Token, fine bool) {
 	faults, role, digest, secret, expires := len(r.faults), "", "", Secret(""), ""
-	names := make([]string, len(roles.All()))
-	for i, one := range roles.All() {
-		names[i] = string(one)
-	}
+	names := job.Texts(roles.All())
 	t.At = r.place(n.path)
 	r.object(n,
 		field{"name", r.word(&t.Name, checkTokenName)},
@@ -130,12 +127,17 @@ func (r *reader) checkTokens(path string, c *Config) {
 			r.faultAt(c.Tokens[i].At, path, "the token %s has the secret of token, which opens everything: give it one of its own", c.Tokens[i].Name)
 		}
 	}
-	names := c.Names()
 	for _, t := range c.Tokens {
-		for _, g := range t.Gateways {
-			if !slices.Contains(names, g) && len(r.faults) == 0 {
-				r.faultAt(t.At, path, "the token %s is for gateway %q, which the file does not have%s", t.Name, g, job.DidYouMean(g, "", names))
-			}
+		r.checkVisible(t.At, path, "token "+t.Name, t.Gateways, c)
+	}
+}
+
+// checkVisible reports gateways of a token or a role that the file does not have.
+func (r *reader) checkVisible(at Position, path, of string, gateways []string, c *Config) {
+	names := c.Names()
+	for _, g := range gateways {
+		if !slices.Contains(names, g) && len(r.faults) == 0 {
+			r.faultAt(at, path, "the %s is for gateway %q, which the file does not have%s", of, g, job.DidYouMean(g, "", names))
 		}
 	}
 }

@@ -344,27 +344,20 @@ type sender struct {
 	made    *callsMade
 }
 
+// Send makes a call, with an access token if the gateway needs one, and drops a token that the gateway rejects.
 func (s sender) Send(ctx context.Context, r job.Request) job.Result {
+	var t *access.Token
 	if s.tokens != nil {
-		return s.sendWith(ctx, s.tokens.Current(), r)
+		if t = s.tokens.Current(); t == nil {
+			return job.Result{Stage: job.NotSent, Err: errNoToken}
+		}
+		r.Bearer = t.Text
 	}
-	res := s.c.Send(ctx, r)
-	s.machine.called(res.Err)
-	s.made.add(res)
-	return res
-}
-
-// sendWith makes a call with an access token, and drops a token that the gateway rejects.
-func (s sender) sendWith(ctx context.Context, t *access.Token, r job.Request) job.Result {
-	if t == nil {
-		return job.Result{Stage: job.NotSent, Err: errNoToken}
-	}
-	r.Bearer = t.Text
 	res := s.c.Send(ctx, r)
 	s.machine.called(res.Err)
 	s.made.add(res)
 	switch {
-	case res.Stage != job.Answered:
+	case t == nil || res.Stage != job.Answered:
 	case res.Status == http.StatusUnauthorized:
 		res.Renewed = s.tokens.Refused(ctx, t)
 	default:
