@@ -1,11 +1,15 @@
 package dispatch
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/bucket"
+	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
@@ -153,4 +157,10 @@ func TestTheETATakesCallsThatGoOn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// WhyNot returns what WaitOf says to a person.
+func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
+	w, err := WaitOf(ctx, c, g, r)
+	return w.Why, err
 }

@@ -25,12 +25,6 @@ const (
 	soon = 2 * time.Second
 )
 
-// WhyNot says, for a person, why a job isn't in flight now.
-func WhyNot(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (string, error) {
-	w, err := WaitOf(ctx, c, g, r)
-	return w.Why, err
-}
-
 // WaitOf returns why a job isn't in flight now, and its remaining wait.
 func WaitOf(ctx context.Context, c redis.UniversalClient, g config.Gateway, r job.Record) (Wait, error) {
 	w := Wait{In: -1}

@@ -89,12 +89,6 @@ func NewLookTable(c LookConfig) (LookTable, error) {
 	return LookTable{c}, nil
 }
 
-// Hiding returns the table with hide applied to answers.
-func (t LookTable) Hiding(hide func(text []byte) []byte) LookTable {
-	t.Hide = hide
-	return t
-}
-
 func (r LookRule) check() error {
 	switch {
 	case r.Status < 0 || r.Status > 5 && r.Status < 100 || r.Status >= 500 || r.Status == 5 || r.Status == http.StatusTooManyRequests:
