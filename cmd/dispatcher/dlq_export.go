@@ -60,10 +60,3 @@ func (p *program) export(out *bufio.Writer, line desk.ExportLine) error {
 	_, err := out.Write(text.Bytes())
 	return err
 }
-
-// remark writes a line to standard error, unless -q.
-func (p *program) remark(format string, args ...any) {
-	if !p.Quiet {
-		fmt.Fprintf(p.Say(), format+"\n", args...)
-	}
-}

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -128,4 +129,11 @@ func gatewaysFlag(cmd *cobra.Command, names *[]string, usage string) {
 // close it.
 func (p *program) traces(ctx context.Context) (*tracing.Tracer, error) {
 	return tracing.Open(ctx, "spillway-dispatcher", os.Getenv, slog.New(slog.NewTextHandler(p.Err, nil)))
+}
+
+// remark writes a line to standard error, unless -q.
+func (p *program) remark(format string, args ...any) {
+	if !p.Quiet {
+		fmt.Fprintf(p.Say(), format+"\n", args...)
+	}
 }

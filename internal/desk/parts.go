@@ -136,34 +136,3 @@ func (r RouteStatus) Name() string {
 
 // HoldText says for a person what holds back this route alone; empty if nothing does. Its limits may.
 func (r RouteStatus) HoldText() string { return aloneText(r.Paused, r.HeldUntil, r.HoldReason) }
-
-// checkPriority returns why jobs of the gateway can't be given a class, or nil.
-func (g *Gateway) checkPriority(a Action, class string) error {
-	if class == "" {
-		return nil
-	}
-	if a.Name != Replay.Name {
-		return usage("leave it out, or replay the jobs", "only a replay gives jobs another class")
-	}
-	var names []string
-	for _, c := range g.Priority.List() {
-		if c.Name == class {
-			return nil
-		}
-		names = append(names, c.Name)
-	}
-	if len(names) == 0 {
-		return usage("leave it out, or choose other gateways with -g", "the gateway %s has no classes, and so not %q", g.Name, class)
-	}
-	return usage("its classes are "+strings.Join(names, ", "), "the gateway %s has no class %q%s", g.Name, class, job.DidYouMean(class, "", names))
-}
-
-// classChange returns the change of the jobs' class. The default class has no name in records.
-func (b *Bulk) classChange() job.ClassChange {
-	for _, c := range b.Gateway.Priority.List() {
-		if c.Name == b.Options.Priority && c.Usual {
-			return job.ToClass("")
-		}
-	}
-	return job.ToClass(b.Options.Priority)
-}

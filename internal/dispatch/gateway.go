@@ -365,3 +365,14 @@ func (s sender) Send(ctx context.Context, r job.Request) job.Result {
 	}
 	return res
 }
+
+// callsMade counts the calls of this process, with the time of the last one.
+type callsMade struct{ n, last atomic.Int64 }
+
+// add counts a call's result.
+func (c *callsMade) add(res job.Result) {
+	if !res.Wrote.IsZero() {
+		c.n.Add(1)
+		c.last.Store(res.Wrote.UnixMicro())
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/incarnation"
-	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
 
@@ -81,17 +80,6 @@ const servingEvery = 5 * time.Second
 
 // mostChosen is the most gateways named of those that a process was told to serve.
 const mostChosen = 10
-
-// callsMade counts the calls of this process, with the time of the last one.
-type callsMade struct{ n, last atomic.Int64 }
-
-// add counts a call's result.
-func (c *callsMade) add(res job.Result) {
-	if !res.Wrote.IsZero() {
-		c.n.Add(1)
-		c.last.Store(res.Wrote.UnixMicro())
-	}
-}
 
 // sayServing sends this process's heartbeat to Redis until ctx ends. Nothing depends on it, so a failure is
 // logged once.

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"net/http"
 
 	"spillway/internal/desk"
@@ -93,14 +92,6 @@ var (
 			return r, err
 		}}
 )
-
-// asked returns the request if an error says that approval is needed; nil if not.
-func asked(err error) *desk.Request {
-	if a, is := errors.AsType[*desk.Awaits](err); is {
-		return &a.Request
-	}
-	return nil
-}
 
 // ApproveOf names a batch to approve.
 type ApproveOf struct {

@@ -72,30 +72,6 @@ func unopened(r job.Record) string {
 	return r.Unopened.Error()
 }
 
-// Actor is who acts, and why.
-type Actor struct {
-	By  string `json:"by,omitempty"`
-	Why string `json:"why,omitempty"`
-}
-
-// ActorOf returns a By in the form of requests.
-func ActorOf(by desk.By) Actor { return Actor{by.Who, by.Why} }
-
-// mostBy bounds the name of who acts, in bytes.
-const mostBy = 200
-
-// acts returns who acts. verb is the act that requires a reason; empty: none is required.
-func (a Actor) acts(h *Here, verb string) (desk.By, error) {
-	by := desk.ByOf(h.As, a.By, a.Why)
-	switch {
-	case a.By == "" || len(a.By) > mostBy:
-		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "the request does not say who makes it")
-	case verb != "":
-		return by, desk.NeedWhy(a.Why, verb)
-	}
-	return by, desk.ShortWhy(a.Why)
-}
-
 // ParkOf names a job to park.
 type ParkOf struct {
 	ID string `json:"-" path:"id"`

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"spillway/internal/config"
@@ -309,4 +310,36 @@ func (f *Fault) Err() error {
 		return f.err
 	}
 	return &job.Error{Code: f.Kind, Message: f.Detail, Hint: f.Hint}
+}
+
+// Actor is who acts, and why.
+type Actor struct {
+	By  string `json:"by,omitempty"`
+	Why string `json:"why,omitempty"`
+}
+
+// ActorOf returns a By in the form of requests.
+func ActorOf(by desk.By) Actor { return Actor{by.Who, by.Why} }
+
+// mostBy bounds the name of who acts, in bytes.
+const mostBy = 200
+
+// acts returns who acts. verb is the act that requires a reason; empty: none is required.
+func (a Actor) acts(h *Here, verb string) (desk.By, error) {
+	by := desk.ByOf(h.As, a.By, a.Why)
+	switch {
+	case a.By == "" || len(a.By) > mostBy:
+		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "the request does not say who makes it")
+	case verb != "":
+		return by, desk.NeedWhy(a.Why, verb)
+	}
+	return by, desk.ShortWhy(a.Why)
+}
+
+// asked returns the request if an error says that approval is needed; nil if not.
+func asked(err error) *desk.Request {
+	if a, is := errors.AsType[*desk.Awaits](err); is {
+		return &a.Request
+	}
+	return nil
 }
