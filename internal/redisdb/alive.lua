@@ -8,7 +8,7 @@
 --   df ds dl  a dispatcher's doubt, until an operator settles it: from when on the data knows nothing (µs; 1: it never knew
 --           anything), the last sign of life that was seen elsewhere (µs), and the incarnations known there (as line)
 --   emptied when data was begun that others knew before it was emptied (µs; absent: it was not emptied, as far as is known)
---   format  the format that its writers give to all of the gateway's data (see Format in format.go). absent: the data is from before formats had numbers, or only producers were here
+--   format  the format that its writers give to all of the gateway's data (see Format in check.go). absent: the data is from before formats had numbers, or only producers were here
 --           so far, who write it into the counters
 --   moving entry  "rename OLD NEW" or "forget NAME": this was begun and is not over, so no calls are made and no job goes in; the place of its entry in the
 --           trail, or when it was begun (µs)
