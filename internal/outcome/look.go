@@ -102,14 +102,7 @@ func (r LookRule) check() error {
 	case r.Absent && len(r.Body) > 0:
 		return errors.New("absent: there is no item that could have a body")
 	}
-	for _, wanted := range []map[string]string{r.Header, r.Body} {
-		for name, want := range wanted {
-			if err := job.CheckWanted(want); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-		}
-	}
-	return nil
+	return checkWanted(r.Header, r.Body)
 }
 
 // LookInput is one look-up's result, with what is needed to judge it.

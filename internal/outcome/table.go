@@ -121,7 +121,12 @@ func (r Rule) check() error {
 	case r.Scope != "" && r.Then != job.VerdictHold:
 		return fmt.Errorf("scope: %s says what is held, and the rule says %s: write then: hold, or take the scope out", r.Scope, r.Then)
 	}
-	for _, wanted := range []map[string]string{r.Header, r.Body} {
+	return checkWanted(r.Header, r.Body)
+}
+
+// checkWanted checks the values that headers and fields of an answer must have.
+func checkWanted(all ...map[string]string) error {
+	for _, wanted := range all {
 		for name, want := range wanted {
 			if err := job.CheckWanted(want); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
