@@ -53,6 +53,9 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	if len(c.jobs) > 0 {
 		keys = append(keys, k.Job(c.jobs[0].Job.ID))
 	}
+	if c.timed {
+		keys = append(keys, k.Moments())
+	}
 	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
 	args := make([]any, 0, 64)
 	args = append(args, b.cfg.NowMicros.Now(), mode+b.approvals(ctx), redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/testkit"
 )
 
 // file is n jobs of one moment, in another order than that of their names.
@@ -204,5 +207,39 @@ func TestPlacesOfAMomentEndSomeTimeAfterIt(t *testing.T) {
 	b.accept("park", file("g", 3, moment.Add(-time.Minute))...)
 	if ttl := b.c.PTTL(b.ctx, b.keys.Moments()).Val(); ttl <= time.Hour-time.Minute || ttl > 3*time.Hour {
 		t.Errorf("the places stay for %v", ttl)
+	}
+}
+
+// A user without rights to the key of moments can't schedule jobs. Nothing of the chunk is written then: a script that fails in the middle leaves jobs without tasks, which are not in the books
+// of their batch.
+func TestAUserWithoutRightsToMomentsAcceptsNothing(t *testing.T) {
+	t.Parallel()
+	s := testkit.Server(t)
+	b := setup(t, 100, nil)
+	b.on(s.Client())
+	user := []any{"ACL", "SETUSER", "app", "on", ">p", "~asynq:*", "~spillway:{" + b.name + "}:[^m]*", "~spillway:{" + b.name + "}:money", "&*", "+@all"}
+	if err := b.c.Do(t.Context(), user...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Username: "app", Password: "p"})
+	t.Cleanup(func() { _ = c.Close() })
+	jobs := numbered(1, 3)
+	jobs[1].At = time.UnixMicro(b.now + 3e6)
+	for i := range jobs {
+		jobs[i].Batch = "b"
+	}
+	offer := func() error {
+		_, _, err := ledger.New(c, b.cfg).Accept(t.Context(), job.Ticket{Lane: "l", Number: 1}, []job.Newcomer{{Job: jobs[0], Digest: "d"}, {Job: jobs[1], Digest: "d"}, {Job: jobs[2], Digest: "d"}}, "park")
+		return err
+	}
+	if err := offer(); err == nil {
+		t.Error("jobs were scheduled without the right to")
+	}
+	if keys := b.c.Keys(t.Context(), "*").Val(); len(keys) > 0 {
+		t.Errorf("left of a chunk that was refused: %v", keys)
+	}
+	jobs[1].At = time.Time{}
+	if err := offer(); err != nil {
+		t.Errorf("jobs of no time: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 type chunk struct {
 	jobs  []job.Newcomer
 	batch string // stored once: most jobs of a chunk have the same
+	timed bool   // a job has a time, maybe one that has passed
 	forms []any  // templates of the tasks' messages
 	text  []byte // all jobs in one argument, which is cheaper for Redis than several arguments each
 }
@@ -34,6 +35,7 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 	c.text = make([]byte, 0, size)
 	for i := range jobs {
 		j := &jobs[i].Job
+		c.timed = c.timed || !j.At.IsZero()
 		stored, err := b.cfg.Box.Seal(j.ID, payload(*j))
 		if err != nil {
 			return nil, err

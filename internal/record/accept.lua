@@ -3,6 +3,7 @@
 --      hash tag. The names of records and tasks are made here, because each argument of a script costs Redis more than making such a text.
 --      KEYS 7 makes this a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
 --      lacks one of them. It takes a lone key that has not moved yet for a new one, and would accept the job twice
+--      8 moments, only if a job has a time: Redis then refuses a user without rights to it before anything is written
 -- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail; where batches need an approval, a blank behind it, the sums up to which they need none (CURRENCY=SUM, in minor units, a comma behind each), a blank and who brings the jobs in (VIA/NAME)  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
 --        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)

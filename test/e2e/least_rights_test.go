@@ -79,6 +79,12 @@ func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	if s := w.status(); s.Parked["awaiting_approval"] != 1 {
 		t.Errorf("a batch above its sum: %+v", s)
 	}
+	timed := w.file("timed.ndjson", `{"id":"timed","payload":{"amount":1,"currency":"EUR"},"priority":"urgent","at":"2999-01-01T00:00:00Z"}`+"\n")
+	as("producer", "enqueue", "-g", "stripe", "-f", timed, "--batch", "b3", "--canary", "1", "-q")
+	w.config = configs["viewer"]
+	if s := w.status(); s.Scheduled != 1 {
+		t.Errorf("a job of a later time: %+v", s)
+	}
 	run.stop()
 	denied, err := w.redis.Client().Do(t.Context(), "ACL", "LOG").Slice()
 	if err != nil || len(denied) > 0 {
