@@ -31,6 +31,7 @@ func watch(g config.Gateway, t tools) *incarnation.Watch {
 type hears struct {
 	ended     func(taskID string) // a task was removed from the queue
 	exhausted func(id string)     // a job without attempts left was parked
+	unrouted  func(n int64)       // jobs wait on for want of their route
 	aside     func(id string)     // a job with a damaged record was parked as unreadable
 }
 
@@ -38,7 +39,7 @@ type hears struct {
 func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, seen *ledger.Counted, h hears) *ledger.Books {
 	cfg := bookkeeping(c, g)
 	cfg.Counted = seen
-	cfg.TaskEnded, cfg.Exhausted, cfg.SetAside = h.ended, h.exhausted, h.aside
+	cfg.TaskEnded, cfg.Exhausted, cfg.Unrouted, cfg.SetAside = h.ended, h.exhausted, h.unrouted, h.aside
 	cfg.Age = func() ledger.Age {
 		version, least, marks := w.Age()
 		return ledger.Age{Version: version, Least: least, Marks: marks}

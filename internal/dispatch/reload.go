@@ -53,7 +53,7 @@ func (s *set) close() {
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
 	s := &set{cfg: g, began: time.Now()}
-	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, u.setAside})
+	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, func(n int64) { s.worker.Unrouted(n) }, u.setAside})
 	own := g.Own()
 	how, err := callConfig(own)
 	how.Pool, how.Dial = u.tools.pool, u.tools.dial

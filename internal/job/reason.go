@@ -1,6 +1,9 @@
 package job
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Reason says why a job is parked.
 type Reason string
@@ -17,6 +20,14 @@ const (
 	AwaitsApproval Reason = "awaiting_approval" // its batch awaits a second person's approval
 	Rejected       Reason = "rejected"          // no room at admission
 )
+
+// Unrouted is how the error of a job begins whose route a dispatcher's configuration lacks. The name follows in
+// quotes.
+const Unrouted = "the configuration of the dispatcher has no route "
+
+// AsideWait is how long such a job waits, or one whose payload can't be opened. By then the route or the key may
+// have been configured, or another process that has it may take the job.
+const AsideWait = time.Minute
 
 // ExpiredUnsent is the error of a job that expired before it was sent.
 const ExpiredUnsent = "its time to expire passed before it was sent"

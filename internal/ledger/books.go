@@ -100,6 +100,8 @@ type Config struct {
 	TaskEnded func(taskID string)
 	// Exhausted is called for each job that MoveDue has parked. Nil: not called.
 	Exhausted func(id string)
+	// Unrouted is told how many jobs MoveDue has left waiting because their route is still missing. Nil: not called.
+	Unrouted func(n int64)
 	// SetAside is called for each job parked as unreadable because its record is damaged. Nil: not called.
 	SetAside func(id string)
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.

@@ -20,7 +20,8 @@ type waiter struct {
 
 // MoveDue moves jobs whose back-off or time has passed into the queue, in due order. Jobs that were called
 // before go to the tail of the retries. Scheduled jobs go to the tail of the due line, which precedes all other
-// jobs never called. A job without attempts left is parked instead (see Config.Exhausted). MoveDue returns how
+// jobs never called. A job without attempts left is parked instead (see Config.Exhausted). One whose route is still missing
+// waits on (see Config.Unrouted). MoveDue returns how
 // many jobs it moved or parked, and how long until the next is due; negative if none is known.
 func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err error) {
 	next = -1
@@ -53,7 +54,8 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	}
 	k := b.keys
 	keys := []string{m.from, m.to, k.Costs(), k.Hold(), k.Counters(), k.Parked(string(job.Exhausted)), k.Asking()}
-	args := []any{b.cfg.NowMicros.Now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Asks.First(false)}
+	args := []any{b.cfg.NowMicros.Now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Asks.First(false),
+		b.routesHere(), job.Unrouted, job.AsideWait.Microseconds()}
 	for _, w := range due {
 		taskID, taskKey, msg, err := b.Task(w.id, w.generation+1)
 		if err != nil {
@@ -66,11 +68,15 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	if err != nil {
 		return 0, next, redisdb.Leaving(b.cfg.Gateway, err)
 	}
-	moved, ok := at[int64](reply, 0)
-	if !ok {
+	moved, ok1 := at[int64](reply, 0)
+	unrouted, ok2 := at[int64](reply, 1)
+	if !ok1 || !ok2 {
 		return 0, next, redisdb.BadReply("due.lua", reply)
 	}
-	for i := 1; i < len(reply); i++ {
+	if unrouted > 0 && b.cfg.Unrouted != nil {
+		b.cfg.Unrouted(unrouted)
+	}
+	for i := 2; i < len(reply); i++ {
 		if id, is := at[string](reply, i); is && b.cfg.Exhausted != nil {
 			b.cfg.Exhausted(id)
 		}
@@ -78,7 +84,15 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	if len(due) == moveChunk {
 		next = 0 // there may be more
 	}
-	return int(moved) + len(reply) - 1, next, nil
+	return int(moved) + len(reply) - 2, next, nil
+}
+
+// routesHere returns the configured routes in the form that due.lua reads.
+func (b *Books) routesHere() string {
+	if b.cfg.Sent == "" {
+		return "" // not the books of a dispatcher
+	}
+	return " " + b.routeSent
 }
 
 // order is the order of the due members of a sorted set of jobs.

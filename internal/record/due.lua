@@ -1,13 +1,16 @@
 -- due.lua: jobs whose back-off or time has passed go to the tail of a line of the queue, in the order in which they became due. After a back-off they go to the
 -- retries, jobs that were never called to due. A job whose attempts are used up is parked instead, so that it takes no slot; whether the last attempt
--- met an outage is known by now. If look-ups are configured, the gateway is asked about a job that may have been charged.
+-- met an outage is known by now. If look-ups are configured, the gateway is asked about a job that may have been charged. A job that was put aside for want of its route, which is
+-- still missing, waits on: it would take a slot for nothing each time.
 -- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted  7 asking, then for each job: record, task
 -- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel  5 attempts allowed
---      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 until the first look-up (µs, 0 = none is configured), then for each job, the first due first: id, generation, new task id, task message
--- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many were moved, id of a job that was parked, …}
+--      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 until the first look-up (µs, 0 = none is configured)
+--      9 the caller's routes, as open.lua has them, behind a blank ('' = not watched)  10 how the error of a job begins that was put aside for want of its route  11 how long that waits on (µs),
+--      then for each job, the first due first: id, generation, new task id, task message
+-- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many were moved, how many wait on for want of their route, id of a job that was parked, …}
 local refusal = barred(books_key(KEYS[1], 'alive'))
 if refusal then return refusal end
-local now, moved, out = now_us(ARGV[1]), 0, {0}
+local now, moved, out = now_us(ARGV[1]), 0, {0, 0}
 local idle = redis.call('LLEN', KEYS[2]) == 0
 
 -- used_up reports whether a job has no attempt left and nothing else will become of it: open.lua knows of the other cases.
@@ -17,16 +20,25 @@ local function used_up(record, job)
   return not (job.@may_have_charged and not key_lives) and not (job.@expires_at and now >= tonumber(job.@expires_at)) and not books_stopped(record, job.@batch)
 end
 
+local function unrouted(job)
+  return ARGV[9] ~= '' and job.@route and not string.find(ARGV[9], ' ' .. job.@route .. ' ', 1, true) and string.sub(job.@error or '', 1, #ARGV[10]) == ARGV[10] and
+    not (job.@expires_at and now >= tonumber(job.@expires_at))
+end
+
 local key, moments = 8, {}
-for a = 9, #ARGV, 4 do
+for a = 12, #ARGV, 4 do
   local record, id = KEYS[key], ARGV[a]
   local job = read(record, '@state', '@generation', '@cost', '@failures', '@spent', '@first_call_at', '@may_have_charged', '@expires_at', '@batch',
-    '@money', '@reason', '@not_before', '@priority')
+    '@money', '@reason', '@not_before', '@priority', '@route', '@error')
   local due = tonumber(redis.call('ZSCORE', KEYS[1], id))
   if due and due <= now and job.@state == ARGV[2] and job.@generation == ARGV[a + 1] then
     redis.call('ZREM', KEYS[1], id)
-    local over = used_up(record, job)
-    if over and job.@may_have_charged and tonumber(ARGV[8]) > 0 then
+    local over, till = used_up(record, job), nil
+    if not over and unrouted(job) then
+      till = int(now + tonumber(ARGV[11]))
+      redis.call('ZADD', KEYS[1], till, id)
+      out[2] = out[2] + 1
+    elseif over and job.@may_have_charged and tonumber(ARGV[8]) > 0 then
       ask_for(record, job, KEYS[7], id, now, ARGV[8])
       moved = moved + 1
     elseif over then
@@ -42,7 +54,7 @@ for a = 9, #ARGV, 4 do
       moved = moved + 1
       if job.@not_before then moments[job.@not_before] = true end
     end
-    redis.call('HDEL', record, '@due_at')
+    if till then redis.call('HSET', record, '@due_at', till) else redis.call('HDEL', record, '@due_at') end
   elseif due and job.@state ~= ARGV[2] then
     redis.call('ZREM', KEYS[1], id) -- the record says otherwise, and the record is right
   end

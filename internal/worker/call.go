@@ -144,26 +144,22 @@ func (w *Worker) giveBack(ctx context.Context, a job.Attempt) {
 	w.cfg.Log.Debug("given back uncalled", "job", a.Job.ID)
 }
 
-// asideWait is how long a job waits whose payload can't be opened here, or whose route is not configured. By
-// then the key or route may have been configured, or another process that has it may take the job.
-const asideWait = time.Minute
-
 // putAside makes a job wait that this process's configuration can't call: its key is missing, it is unsealed
 // where sealing is required, or its route is missing. It is set aside so that it does not block others. No
 // attempt is spent. It is not parked, because all other jobs may need the same fix.
 func (w *Worker) putAside(ctx context.Context, a job.Attempt, opening job.Opening) {
-	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, asideWait) })
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, job.AsideWait) })
 	if opening == job.OpenUnrouted {
-		w.cfg.Metrics.unrouted(w.cfg.Gateway)
+		w.Unrouted(1)
 	} else {
 		w.cfg.Metrics.unopened(w.cfg.Gateway)
 	}
 	level := slog.LevelDebug
-	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= asideWait { // a million jobs may lack the same key
+	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= job.AsideWait { // a million jobs may lack the same key
 		w.alarmed.Store(now.UnixNano())
 		level = slog.LevelError
 	}
-	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", asideWait, "error", a.LastError)
+	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", job.AsideWait, "error", a.LastError)
 }
 
 // keyLives reports whether another call may still be made with this call's key.
@@ -316,6 +312,9 @@ func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason j
 	w.cfg.Metrics.parked(w.cfg.Gateway, reason)
 	w.logCall(ctx, a, e, "parked as "+string(reason), 0)
 }
+
+// Unrouted records that jobs wait on because their route is not configured.
+func (w *Worker) Unrouted(n int64) { w.cfg.Metrics.unrouted(w.cfg.Gateway, n) }
 
 // Exhausted records that a job without attempts left was parked at the end of its back-off.
 func (w *Worker) Exhausted(id string) { w.Parked(id, job.Exhausted) }

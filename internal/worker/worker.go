@@ -195,7 +195,7 @@ func (w *Worker) route(name string) (to Route, has bool) {
 }
 
 func unrouted(name string) string {
-	return fmt.Sprintf("the configuration of the dispatcher has no route %q at this gateway: put it back there, or take the job out with \"dispatcher park\"", name)
+	return fmt.Sprintf("%s%q at this gateway: put it back there, or take the job out with \"dispatcher park\"", job.Unrouted, name)
 }
 
 // handBack puts a job that gets no slot, because the worker is stopping, back at the head of the queue. After

@@ -1,0 +1,56 @@
+package dispatch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"spillway/internal/config"
+	"spillway/internal/job"
+	"spillway/internal/testkit"
+)
+
+// Jobs whose route is missing from the file are pulled once. Tried again each minute at a slot, a crowd of them would take every second slot of the good jobs, for as long as it waits. When the route is
+// back, all of them are called.
+func TestJobsWithoutTheirRouteTakeNoSlots(t *testing.T) {
+	t.Parallel()
+	const unrouted, good = 2000, 8000
+	g := &till{}
+	settings := "leak: {limits: [50/s], jitter: 1ms}\nadmission: {limits: [10000/s], burst: 20000}\nroutes: {gone: {request: {url: URL/other}}}"
+	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, settings, func(t *testing.T, r *rig) {
+		for from := 0; from < unrouted; from += 1000 {
+			r.admit(several("u", from, 1000, "gone")...)
+		}
+		with := r.cfg.Gateways[0]
+		r.cfg.Gateways[0].Routes = nil
+		d := r.serve()
+		testkit.Eventually(t, time.Minute, "all to be put aside", func() bool { return r.standing(0).Retrying == unrouted })
+		for from := 0; from < good; from += 1000 {
+			r.admit(several("g", from, 1000, "")...)
+		}
+		<-time.After(90 * time.Second) // by now all have been due again
+		const long = 30 * time.Second
+		before := strings.Count(g.called(), "g")
+		<-time.After(long)
+		if rate := float64(strings.Count(g.called(), "g")-before) / long.Seconds(); rate < 0.95*50 {
+			t.Errorf("%.1f good jobs a second were called: those without a route took the other slots", rate)
+		}
+		if s := r.standing(0); s.Retrying != unrouted || strings.Contains(g.called(), "u") {
+			t.Errorf("%d of %d wait for their route", s.Retrying, unrouted)
+		}
+		if _, err := d.Reload(t.Context(), []config.Gateway{with}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, 5*time.Minute, "all to be called", func() bool { return r.standing(0).Done == unrouted+good })
+		r.clean()
+	})
+}
+
+// several returns n jobs of a route, with numbered names.
+func several(name string, from, n int, route string) (jobs []job.Job) {
+	for i := from; i < from+n; i++ {
+		jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s%04d", name, i), Payload: []byte("{}"), Route: route})
+	}
+	return jobs
+}
