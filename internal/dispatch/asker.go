@@ -150,6 +150,9 @@ func (l *lookUp) begin(ctx context.Context) bool {
 	owner := l.u.owner + "." + strconv.FormatUint(l.u.looked.Add(1), 36)
 	look, _, claimed, err := l.s.books.ClaimLook(ctx, l.claim(owner, ""))
 	if claimed && err == nil {
+		err = l.s.asks.has(look.Job.Route)
+	}
+	if claimed && err == nil {
 		l.look = look
 		wait := l.inLane(ctx)
 		if wait > 0 {
@@ -161,9 +164,9 @@ func (l *lookUp) begin(ctx context.Context) bool {
 	if err != nil {
 		l.u.complain(ctx, "a look-up not made", err)
 	}
-	if claimed { // this process's configuration can't open its payload: it counts as failed, so that an operator hears of it
+	if claimed { // this process's configuration can't open its payload, or lacks its route: it counts as failed, so that an operator hears of it
 		l.look = look
-		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: sealedWait})
+		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: job.AsideWait})
 	}
 	return false
 }
@@ -182,9 +185,6 @@ func (l *lookUp) inLane(ctx context.Context) time.Duration {
 	}
 	return wait
 }
-
-// sealedWait is how long a pending job waits whose payload can't be opened here.
-const sealedWait = time.Minute
 
 // claim returns a claim that lasts as long as the look-up can take from now on.
 func (l *lookUp) claim(owner, page string) ledger.Claim {

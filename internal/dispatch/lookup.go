@@ -58,6 +58,15 @@ func newLookups(g config.Gateway, tokens *access.Keeper, dial dialer) (*lookups,
 	return all, nil
 }
 
+// has returns an error if the configuration lacks a route. The next file may have it, or another process, so a
+// job of it is not left to a person.
+func (l *lookups) has(route string) error {
+	if _, ok := l.routes[route]; !ok && route != "" {
+		return fmt.Errorf("%s%q at this gateway: put it back there", job.Unrouted, route)
+	}
+	return nil
+}
+
 // For returns the query for a job: the zero query if there is none.
 func (l *lookups) For(look job.Look) query { return l.routes[look.Job.Route].For(look.Accepted) }
 

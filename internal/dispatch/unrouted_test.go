@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -53,4 +54,46 @@ func several(name string, from, n int, route string) (jobs []job.Job) {
 		jobs = append(jobs, job.Job{ID: fmt.Sprintf("%s%04d", name, i), Payload: []byte("{}"), Route: route})
 	}
 	return jobs
+}
+
+// A pending job whose route is missing from the file is asked for when the route is back. Until then it waits as jobs to be called do: another process may have the route, or the next file.
+func TestAPendingJobWaitsForItsRoute(t *testing.T) {
+	t.Parallel()
+	c := newCashier()
+	open := true
+	c.ask = func(w http.ResponseWriter, id string) bool {
+		if open {
+			fmt.Fprintf(w, `{"data":[{"reference":%q,"status":"open"}]}`, id)
+		}
+		return open
+	}
+	beforeVirtually(t, c, strings.Replace(asked, "100ms, 100ms, 100ms, 1h", "1s, 5s, 10s, 20s", 1)+"\nroutes: {gone: {request: {url: URL/other}}}", func(t *testing.T, r *rig) {
+		lost := several("lost-", 1, 1, "gone")
+		lost[0].Payload = fmt.Appendf(nil, `{"id":%q}`, lost[0].ID)
+		r.admit(lost...)
+		d := r.serve()
+		testkit.Eventually(t, time.Minute, "it to be asked for", func() bool { return r.found(lost[0].ID).Looks == 1 })
+		reload := func(routes []config.Route) {
+			t.Helper()
+			g := r.cfg.Gateways[0]
+			g.Routes = routes
+			if _, err := d.Reload(t.Context(), []config.Gateway{g}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reload(nil)
+		<-time.After(10 * time.Minute)
+		if rec := r.found(lost[0].ID); rec.State != job.Pending || !strings.Contains(rec.LastSeen, `no route "gone"`) {
+			t.Fatalf("it is %s %s, last seen: %s", rec.State, rec.Reason, rec.LastSeen)
+		}
+		c.mu.Lock()
+		open = false
+		c.mu.Unlock()
+		reload(r.cfg.Gateways[0].Routes)
+		testkit.Eventually(t, 2*time.Minute, "it to be done", func() bool { return r.standing(0).Done == 1 })
+		if c.paid[lost[0].ID] != 1 {
+			t.Errorf("charged %d times", c.paid[lost[0].ID])
+		}
+		r.clean()
+	})
 }
