@@ -56,6 +56,8 @@ type Query struct {
 	Answers []LookRule
 	// OneKey says that the answer can only be about the call with the job's current key.
 	OneKey bool
+	// ByID says that the payment is found by the job's id alone, which calls carry in the payload, if at all.
+	ByID bool
 }
 
 // Pages returns how many pages of a list are searched at most; 1 if there is no list, or only one page.

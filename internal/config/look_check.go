@@ -155,6 +155,7 @@ func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q 
 		return matched || strings.Contains(q.URLText+q.Body, what)
 	}
 	q.OneKey = has(job.OwnKey) || has(job.OwnReference)
+	q.ByID = has(job.OwnID) && !q.OneKey && !g.Request.carriesID()
 	if has(job.OwnKey) && !g.Request.Key.Any() {
 		r.fault(at("url"), "the look-up uses {key}, and the gateway has no keys: use {id} or {reference}")
 	}
@@ -169,6 +170,16 @@ func (r *reader) checkPlaces(path string, at func(string) string, g *Gateway, q 
 	if has(job.OwnReference) && g.Reference == "" {
 		r.fault(at("url"), "the look-up uses {reference}, and the gateway's reference is \"\", so none is kept: use {id} or {key}")
 	}
+}
+
+// carriesID reports whether each call carries the job's id outside its payload: in the URL, a header or the key.
+func (q Request) carriesID() bool {
+	for _, parts := range q.JobHeaders {
+		if slices.ContainsFunc(parts, func(p HeaderPart) bool { return p.Place == "id" }) {
+			return true
+		}
+	}
+	return strings.Contains(q.URLText, job.OwnID) || q.Key.Any() && (q.Key.Form == "" || q.Key.Form == job.KeyID)
 }
 
 // checkSchedule reports look-ups that end before a not_done can be believed: that takes two, the second one

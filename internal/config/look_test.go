@@ -239,3 +239,24 @@ gateways:
 		t.Error("off is a look-up")
 	}
 }
+
+// Look-ups by the job's id say so where calls carry it in the payload at most.
+func TestLookupsByAnIDInThePayload(t *testing.T) {
+	t.Parallel()
+	for request, want := range map[string]bool{
+		`url: "https://x/"`: false, // the key is the id
+		`url: "https://x/", key: {in: header, name: K, form: uuid}`:       true,
+		`url: "https://x/", idempotency_header: ""`:                       true,
+		`url: "https://x/{id}", idempotency_header: ""`:                   false,
+		`url: "https://x/", idempotency_header: "", headers: {R: "{id}"}`: false,
+	} {
+		text := `gateways: {g: {request: {` + request + `}, leak: {limits: [1/s]}, lookup: {url: "/?r={id}", matches: {r: "{id}"}, answers: [{status: 200, then: done}]}}}`
+		cfg, err := Parse("g.yaml", []byte(text), Options{Secrets: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cfg.Gateways[0].Lookup.Doubted.ByID; got != want {
+			t.Errorf("%s: %v", request, got)
+		}
+	}
+}

@@ -137,7 +137,7 @@ func newLookup(g config.Gateway, tokens *access.Keeper, dial dialer) (l lookup, 
 
 func newQuery(g config.Gateway, how gateway.Config, q config.Query, hide func([]byte) []byte) (query, error) {
 	ask := gateway.LookConfig{URL: q.URL.Reveal(), Method: q.Method, Body: q.Body}
-	means := outcome.LookConfig{Matches: q.Matches, Reference: g.Reference, Key: g.Request.Key, OneKey: q.OneKey, Within: gateway.ClockMargin, Most: g.Hold.Max, Hide: hide}
+	means := outcome.LookConfig{Matches: q.Matches, Reference: g.Reference, Key: g.Request.Key, OneKey: q.OneKey, ByID: q.ByID, Within: gateway.ClockMargin, Most: g.Hold.Max, Hide: hide}
 	if s := q.Scan; s != nil {
 		ask.Parameter = s.Parameter
 		means.Scan = &outcome.Scan{Items: s.Items, Match: s.Match, Next: s.Next, Until: s.Until}

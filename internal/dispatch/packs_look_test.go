@@ -187,4 +187,9 @@ func (l packLook) try(t *testing.T, name string) {
 	if f := find(); (f.Verdict == job.LookNotDone) != l.notDone || f.Verdict == job.LookDone || f.Verdict == job.LookRefused || f.Page != "" {
 		t.Errorf("it is not there: %+v", f)
 	}
+	// A payment that was made without the job's id can't be found by it.
+	look.Job.Payload = []byte(strings.ReplaceAll(l.payload, "inv-1", "inv-2"))
+	if f := find(); l.notDone && f.Verdict != job.LookLater {
+		t.Errorf("the call did not have what it is searched by: %+v", f)
+	}
 }

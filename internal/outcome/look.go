@@ -67,6 +67,9 @@ type LookConfig struct {
 	// OneKey says that an answer can only be about the call with the job's current key. If false, it may be
 	// about an earlier call, which ended in a definite no.
 	OneKey bool
+	// ByID says that the payment is found by the job's id alone, which calls carry in the payload, if at all. A
+	// payload without it makes a payment that look-ups never find.
+	ByID bool
 	// Within is how far before the job's first call a list must go back, because the gateway's clock may
 	// differ.
 	Within time.Duration
@@ -134,7 +137,36 @@ func (t LookTable) Judge(in LookInput) job.Finding {
 	default:
 		a.judge(&f)
 	}
+	if f.Verdict == job.LookNotDone && t.ByID && !a.carriesID() {
+		f.Verdict, f.After = job.LookLater, 0
+		f.Error += " (" + notSearchable + ")"
+	}
 	return f
+}
+
+// notSearchable is why a missing payment is not believed to be missing.
+const notSearchable = "the job's payload does not have its id, by which the look-up searches, so its payment is not found even if it was made"
+
+// carriesID reports whether a value of the job's payload is the job's id.
+func (a *lookAnswer) carriesID() bool {
+	doc, _ := parse(job.Result{Body: a.in.Look.Job.Payload})
+	return holds(doc, a.in.Look.Job.ID)
+}
+
+// holds reports whether a value anywhere in a document is this text.
+func holds(doc any, text string) bool {
+	switch at := doc.(type) {
+	case map[string]any:
+		for _, v := range at {
+			if holds(v, text) {
+				return true
+			}
+		}
+		return false
+	case []any:
+		return slices.ContainsFunc(at, func(v any) bool { return holds(v, text) })
+	}
+	return textOf(doc) == text
 }
 
 // failing reports whether the gateway failed to answer the question.

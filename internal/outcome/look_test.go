@@ -238,3 +238,32 @@ func TestRulesOfLookUpsThatCannotBe(t *testing.T) {
 		}
 	}
 }
+
+// A payment that was made without the job's id is not found by it, so that it is missing says nothing.
+func TestAbsenceCountsOnlyIfTheCallCarriedTheID(t *testing.T) {
+	t.Parallel()
+	c := LookConfig{ByID: true, Scan: &Scan{Items: "data", Match: map[string]string{"ref": job.OwnID}},
+		Rules: []LookRule{{Absent: true, Then: job.LookNotDone, After: time.Minute}, {Status: 404, Then: job.LookNotDone}}}
+	for payload, want := range map[string]job.LookVerdict{
+		`{"ref":"inv-1"}`:                 job.LookNotDone,
+		`{"items":[{},{"id":"inv-1"}]}`:   job.LookNotDone,
+		`{"ref":"inv-2","inv-1":"INV-1"}`: job.LookLater,
+		`{"ref":"about inv-1"}`:           job.LookLater,
+		``:                                job.LookLater,
+	} {
+		for _, res := range []job.Result{{Stage: job.Answered, Status: 200, Body: []byte(`{"data":[]}`)}, {Stage: job.Answered, Status: 404, Body: []byte(`{}`)}} {
+			table, err := NewLookTable(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := table.Judge(LookInput{Result: res, Look: job.Look{Job: job.Job{ID: "inv-1", Payload: []byte(payload)}}})
+			if f.Verdict != want || want == job.LookLater && (f.After != 0 || !strings.Contains(f.Error, "does not have its id")) {
+				t.Errorf("%s, HTTP %d: %+v, want %s", payload, res.Status, f, want)
+			}
+		}
+	}
+	c.ByID = false
+	if table, _ := NewLookTable(c); table.Judge(LookInput{Result: job.Result{Stage: job.Answered, Status: 404, Body: []byte(`{}`)}}).Verdict != job.LookNotDone {
+		t.Error("the call carries the id elsewhere, and a missing payment is not believed to be missing")
+	}
+}
