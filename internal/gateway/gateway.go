@@ -254,8 +254,19 @@ func (c *Client) read(resp *http.Response) job.Result {
 		body, res.Err = body[:c.most], c.tooLong()
 	}
 	res.Body = body
-	if strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") {
-		res = c.unzip(res)
+	return c.decode(res, strings.TrimSpace(strings.Join(resp.Header.Values("Content-Encoding"), ", ")))
+}
+
+// decode undoes the coding of an answer's body, although none was requested.
+func (c *Client) decode(res job.Result, coding string) job.Result {
+	switch strings.ToLower(coding) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		return c.unzip(res)
+	default:
+		if res.Err == nil && len(res.Body) > 0 {
+			res.Err = errors.New("the answer's Content-Encoding is neither identity nor gzip, and identity was asked for")
+		}
 	}
 	return res
 }

@@ -238,6 +238,10 @@ func TestAnswersOfAllShapes(t *testing.T) {
 		{"huge", "HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n" + strings.Repeat("x", 200000), 200, "xxx", 65536, "longer than 64 KiB", false},
 		{"gzip unasked", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: " + fmt.Sprint(zipped.Len()) + "\r\n\r\n" + zipped.String(), 200, `{"zipped":true}`, 15, "", true},
 		{"gzip in name only", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", 200, "{}", 2, "is not", true},
+		{"coded unasked", "HTTP/1.1 200 OK\r\nContent-Encoding: br\r\nContent-Length: 2\r\n\r\n{}", 200, "{}", 2, "neither identity nor gzip", true},
+		{"coded twice", "HTTP/1.1 200 OK\r\nContent-Encoding: gzip, gzip\r\nContent-Length: 2\r\n\r\n{}", 200, "{}", 2, "neither identity nor gzip", true},
+		{"not coded", "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}", 200, "{}", 2, "", true},
+		{"gzip by its old name", "HTTP/1.1 200 OK\r\nContent-Encoding: x-gzip\r\nContent-Length: " + fmt.Sprint(zipped.Len()) + "\r\n\r\n" + zipped.String(), 200, `{"zipped":true}`, 15, "", true},
 		{"early hints first", "HTTP/1.1 103 Early Hints\r\n\r\n" + okAnswer, 200, "{}", 2, "", true},
 		{"switching protocols", "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n", 101, "", 0, "", false},
 	} {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -24,12 +26,13 @@ const maxErrorBytes = 500
 
 // answer is an answer that several rules examine. Its body is parsed at most once.
 type answer struct {
-	in     Input
-	most   time.Duration // the longest pause that it can ask for
-	parsed bool
-	doc    any
-	ok     bool
-	by     Rule // the rule that decided, if one did
+	in      Input
+	most    time.Duration // the longest pause that it can ask for
+	parsed  bool
+	doc     any
+	ok      bool
+	endless bool // the body is JSON without an end
+	by      Rule // the rule that decided, if one did
 }
 
 type match int
@@ -58,8 +61,8 @@ func (r Rule) match(a *answer) match {
 	if len(r.Body) == 0 {
 		return matches
 	}
-	doc, ok := a.body()
-	if !ok && a.in.Result.Err != nil {
+	doc, _ := a.body()
+	if a.partial() {
 		return unreadable
 	}
 	for path, want := range r.Body {
@@ -75,13 +78,36 @@ func (a *answer) body() (any, bool) {
 	if !a.parsed {
 		a.parsed = true
 		a.doc, a.ok = parse(a.in.Result)
+		a.endless = !a.ok && endless(a.in.Result.Body)
 	}
 	return a.doc, a.ok
 }
 
+// partial reports whether only a part of the body arrived, and the part is not a document. A body that ends with
+// its connection shows only by its JSON that the end is missing.
+func (a *answer) partial() bool {
+	if _, ok := a.body(); ok {
+		return false
+	}
+	return a.in.Result.Err != nil || a.endless
+}
+
+// byteOrderMark may precede a text in UTF-8.
+var byteOrderMark = []byte("\ufeff")
+
+// endless reports whether a body is JSON without an end.
+func endless(body []byte) bool {
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, byteOrderMark))
+	if len(body) == 0 || body[0] != '{' && body[0] != '[' {
+		return false
+	}
+	var doc json.RawMessage
+	return errors.Is(json.NewDecoder(bytes.NewReader(body)).Decode(&doc), io.ErrUnexpectedEOF)
+}
+
 // parse parses JSON, with numbers as written, or a form.
 func parse(r job.Result) (any, bool) {
-	d := json.NewDecoder(bytes.NewReader(r.Body))
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(r.Body, byteOrderMark)))
 	d.UseNumber()
 	var doc any
 	if d.Decode(&doc) == nil {
@@ -91,11 +117,14 @@ func parse(r job.Result) (any, bool) {
 		return nil, false
 	}
 	form, err := url.ParseQuery(string(r.Body))
-	if err != nil {
+	if err != nil || endless(r.Body) {
 		return nil, false
 	}
 	flat := make(map[string]any, len(form))
 	for name, values := range form {
+		if strings.ContainsFunc(name, unicode.IsSpace) {
+			return nil, false // a sentence with a = in it
+		}
 		flat[name] = values[0]
 	}
 	return flat, true

@@ -86,8 +86,8 @@ func (t Table) paid(a *answer) match {
 	if len(t.needs) == 0 {
 		return matches
 	}
-	doc, ok := a.body()
-	if !ok && a.in.Result.Err != nil {
+	doc, _ := a.body()
+	if a.partial() {
 		return unreadable
 	}
 	for path, values := range t.needs {
@@ -113,11 +113,7 @@ func compared(v job.Verdict) bool {
 
 // incomparable reports whether the answer has to be compared with the job and a part of its body is missing.
 func (t Table) incomparable(a *answer, v job.Verdict) bool {
-	if len(t.own) == 0 || !compared(v) || a.in.Result.Err == nil {
-		return false
-	}
-	_, ok := a.body()
-	return !ok
+	return len(t.own) > 0 && compared(v) && a.partial()
 }
 
 // differing returns the path of a field that shows that the answer is about another payment; empty if none

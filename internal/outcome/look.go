@@ -212,7 +212,7 @@ func (a *lookAnswer) succeeded() bool { return a.in.Result.Status/100 == 2 }
 
 // document parses a single JSON document, with numbers as written.
 func document(body []byte) (doc any, err error) {
-	d := json.NewDecoder(bytes.NewReader(body))
+	d := json.NewDecoder(bytes.NewReader(bytes.TrimPrefix(body, byteOrderMark)))
 	d.UseNumber()
 	if err = d.Decode(&doc); err != nil {
 		return nil, err

@@ -199,6 +199,9 @@ func TestRules(t *testing.T) {
 		{"cut off where a rule needs the body", cut, job.VerdictRetry},
 		{"cut off, and no living key", cutNoKey, job.VerdictUnknown},
 		{"cut off where no rule needs the body", cutElsewhere, job.VerdictDone},
+		{"cut off at the end of the connection", answered(200, nil, `{"url":"https://x/?a=b","response_code": 3`), job.VerdictRetry},
+		{"a list cut off", answered(200, nil, ` [{"response_code": 3`), job.VerdictRetry},
+		{"a byte order mark", answered(200, nil, "\ufeff"+`{"response_code": 301}`), job.VerdictHold},
 	} {
 		if j := table.Judge(c.in); j.Verdict != c.want {
 			t.Errorf("%s: %s, want %s", c.name, j.Verdict, c.want)
@@ -224,6 +227,7 @@ func TestFaults(t *testing.T) {
 		"ours":                            {broken, false},
 		"ours, unsent":                    {unsent, false},
 		"this machine's, after the write": {Input{Result: job.Result{Stage: job.Sent, Err: fmt.Errorf("broke: %w", job.ErrLocal)}}, false},
+		"cut off, the connection as well": {answered(503, nil, `{"queue": "fu`), true},
 		"408":                             {answered(408, nil, ""), false},
 		"503, wait 7 s":                   {answered(503, http.Header{"Retry-After": {"7"}}, ""), false},
 	} {

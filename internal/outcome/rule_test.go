@@ -71,6 +71,7 @@ func TestARuleOnAnAbsentField(t *testing.T) {
 		"a list":                  {came(200, `{"error":{"code":[]}}`), job.VerdictUnknown},
 		"an error page":           {came(200, "<html>"), job.VerdictUnknown},
 		"one with attributes":     {came(200, ` <html lang="en"><body>down for maintenance</body></html>`), job.VerdictUnknown},
+		"a sentence":              {came(200, "down for maintenance, until=noon"), job.VerdictUnknown},
 		"an empty object":         {came(200, `{}`), job.VerdictUnknown},
 		"a list and no object":    {came(200, `[1]`), job.VerdictUnknown},
 		"a text":                  {came(200, `"busy"`), job.VerdictUnknown},
