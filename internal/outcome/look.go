@@ -172,10 +172,10 @@ func holds(doc any, text string) bool {
 // failing reports whether the gateway failed to answer the question.
 func failing(res job.Result) bool {
 	switch res.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	case http.StatusTooEarly, http.StatusTooManyRequests:
 		return true
 	}
-	return res.Status >= 500 || res.Renewed
+	return res.Status >= 500 || TimedOut(res.Status) || res.Renewed
 }
 
 // denied reports whether the gateway denies these credentials, if no rule says otherwise. That says nothing

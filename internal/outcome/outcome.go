@@ -127,7 +127,7 @@ func (t Table) answered(in Input) Judgement {
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
-	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4 && status != http.StatusRequestTimeout) && (in.Unsure || in.Lapse) {
+	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4 && !TimedOut(status)) && (in.Unsure || in.Lapse) {
 		j.Spent = false // the job's own call is still running: nothing was tried, and the wait ends with the key's life
 	}
 	// If no call of the job can hold the key, a conflict is with another user's call.
@@ -154,6 +154,13 @@ func (t Table) verdict(a *answer) (v job.Verdict, found match, by Rule) {
 	return job.VerdictDone, unreadable, Rule{}
 }
 
+// TimedOut reports whether a status says that a server gave up on a call that may have charged: 408, or 499, with
+// which nginx and gRPC gateways say that a caller was gone.
+func TimedOut(status int) bool {
+	const callerGone = 499 // not registered
+	return status == http.StatusRequestTimeout || status == callerGone
+}
+
 // byStatus is the default profile: the meaning of a status without a rule.
 func byStatus(a *answer) job.Verdict {
 	status := a.in.Result.Status
@@ -171,10 +178,10 @@ func byStatus(a *answer) job.Verdict {
 			return job.VerdictRetry
 		}
 		return job.VerdictRefused
-	case status != 408 && status >= 400 && status <= 499:
+	case !TimedOut(status) && status >= 400 && status <= 499:
 		return job.VerdictRefused
 	}
-	// 408, 5xx, and unknown statuses: the call may have charged.
+	// 408, 499, 5xx, and unknown statuses: the call may have charged.
 	if a.in.living() {
 		return job.VerdictRetry
 	}

@@ -49,7 +49,7 @@ func wanted(status int, retryAfter bool, key keyState) (job.Verdict, bool) {
 			return job.VerdictRetry, status == 409
 		}
 		return job.VerdictRefused, true
-	case status == 408, status >= 500, status < 200:
+	case status == 408, status == 499, status >= 500, status < 200:
 		return again, true
 	case status < 400:
 		return job.VerdictUnknown, true

@@ -178,6 +178,7 @@ func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 		"no earlier call":                    {Input{KeySent: true, KeyLives: true}, 409, true},
 		"earlier calls that came to nothing": {Input{KeySent: true, KeyLives: true, Again: true}, 409, true},
 		"a time-out of the gateway's":        {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 408, true},
+		"a call that the gateway broke off":  {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 499, true},
 		"a failure":                          {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 500, true},
 	} {
 		tc.in.Result = came(tc.code, `{"code":"in_use"}`)

@@ -178,7 +178,7 @@ func ending(res job.Result, j outcome.Judgement, begun time.Time) job.Ending {
 }
 
 // unsure reports whether the call may have charged although it is to be retried: only the same key makes that
-// safe. A rule that treats a 408 or a 5xx as a wait does not change that; only a 503 says that nothing was
+// safe. A rule that treats a 408, a 499 or a 5xx as a wait does not change that; only a 503 says that nothing was
 // tried.
 func unsure(res job.Result, v job.Verdict) bool {
 	switch {
@@ -187,9 +187,9 @@ func unsure(res job.Result, v job.Verdict) bool {
 	case res.Stage == job.NotSent:
 		return false
 	case v == job.VerdictHold || v == job.VerdictFewer:
-		return res.Status == 408 || res.Status >= 500 && res.Status != 503
+		return outcome.TimedOut(res.Status) || res.Status >= 500 && res.Status != 503
 	case v == job.VerdictRetry: // below 400, and with 409 and 422, the rule waits for a call that has begun
-		return res.Status < 400 || res.Status == 408 || res.Status == 409 || res.Status == 422 || res.Status >= 500
+		return res.Status < 400 || outcome.TimedOut(res.Status) || res.Status == 409 || res.Status == 422 || res.Status >= 500
 	case v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictNewKey: // the answer is definite
 		return false
 	}

@@ -151,7 +151,7 @@ func TestTheKeyMovesOnAfterANoToThePaymentAlone(t *testing.T) {
 	t.Parallel()
 	for status := 300; status <= 499; status++ {
 		switch status {
-		case 401, 403, 408, 409, 425, 429: // not taken for a no in any case
+		case 401, 403, 408, 409, 425, 429, 499: // not taken for a no in any case
 			continue
 		}
 		r := setup(t, job.Result{}, true)
@@ -293,7 +293,7 @@ func (r *rig) judging(rules ...outcome.Rule) {
 func TestARuleMakesNoCallAgainThatMayHaveCharged(t *testing.T) {
 	t.Parallel()
 	verdicts := []job.Verdict{job.VerdictHold, job.VerdictFewer, job.VerdictRetry}
-	unsure := map[int][]job.Verdict{408: verdicts, 500: verdicts, 502: verdicts, 504: verdicts, 529: verdicts, 503: {job.VerdictRetry}, 200: {job.VerdictRetry},
+	unsure := map[int][]job.Verdict{408: verdicts, 499: verdicts, 500: verdicts, 502: verdicts, 504: verdicts, 529: verdicts, 503: {job.VerdictRetry}, 200: {job.VerdictRetry},
 		409: {job.VerdictRetry}, 422: {job.VerdictRetry}, 429: nil, 404: nil}
 	for status, doubtful := range unsure {
 		for _, v := range verdicts {
