@@ -54,7 +54,7 @@ type Judgement struct {
 	Verdict job.Verdict
 	// Spent says that the call uses up one of the job's attempts. Some do not: holds, calls that were not sent,
 	// and answers that say that nothing was tried (425, 429, and, while an earlier call may still be running, a
-	// 409, or a 4xx that a rule retries).
+	// 409, or a 2xx or 4xx that a rule retries).
 	Spent bool
 	// HoldFor is how long the gateway asked to be left alone. Only for job.VerdictHold; 0 = it did not say: a
 	// growing back-off.
@@ -127,7 +127,7 @@ func (t Table) answered(in Input) Judgement {
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
-	if status := in.Result.Status; v == job.VerdictRetry && (status == http.StatusConflict || found == matches && status/100 == 4 && !TimedOut(status)) && (in.Unsure || in.Lapse) {
+	if v == job.VerdictRetry && (in.Unsure || in.Lapse) && waits(in.Result.Status, found) {
 		j.Spent = false // the job's own call is still running: nothing was tried, and the wait ends with the key's life
 	}
 	// If no call of the job can hold the key, a conflict is with another user's call.
@@ -152,6 +152,15 @@ func (t Table) verdict(a *answer) (v job.Verdict, found match, by Rule) {
 		return v, differs, Rule{}
 	}
 	return job.VerdictDone, unreadable, Rule{}
+}
+
+// waits reports whether an answer that means retry says that an earlier call with the key still runs. GraphQL says
+// so with a 200.
+func waits(status int, found match) bool {
+	if status == http.StatusConflict {
+		return true
+	}
+	return found == matches && (status/100 == 2 || status/100 == 4 && !TimedOut(status))
 }
 
 // TimedOut reports whether a status says that a server gave up on a call that may have charged: 408, or 499, with

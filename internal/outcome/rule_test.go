@@ -164,7 +164,7 @@ func TestAFailureThatARuleTakesForUnknownIsTheGateways(t *testing.T) {
 // A call that runs for longer than all attempts take would leave its job exhausted, though it was charged.
 func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
-	table, err := Table{}.With([]Rule{{Status: 4, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 5, Then: job.VerdictRetry}})
+	table, err := Table{}.With([]Rule{{Status: 4, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 2, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 5, Then: job.VerdictRetry}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +175,8 @@ func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 	}{
 		"an earlier call may run":            {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 409, false},
 		"one that is forgotten":              {Input{KeySent: true, KeyLives: true, Lapse: true}, 422, false},
+		"GraphQL says so with a 200":         {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 200, false},
+		"a 200, and no earlier call":         {Input{KeySent: true, KeyLives: true}, 200, true},
 		"no earlier call":                    {Input{KeySent: true, KeyLives: true}, 409, true},
 		"earlier calls that came to nothing": {Input{KeySent: true, KeyLives: true, Again: true}, 409, true},
 		"a time-out of the gateway's":        {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 408, true},
