@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -122,33 +123,75 @@ func splitQuoted(s string, sep byte) []string {
 	return append(parts, s[from:])
 }
 
-// reset parses X-RateLimit-Reset, RateLimit-Reset and X-RateLimit-Reset-After.
+// reset parses X-RateLimit-Reset, RateLimit-Reset and X-RateLimit-Reset-After: seconds, a time as Unix seconds or
+// milliseconds, one of HTTP's dates, or such numbers for several windows, with commas between.
 func reset(h http.Header, status int, received time.Time) (time.Duration, bool) {
-	if status != http.StatusTooManyRequests && !nothingLeft(h) {
+	left := leftOf(h)
+	if status != http.StatusTooManyRequests && !slices.ContainsFunc(left, func(n float64) bool { return n <= 0 }) {
 		return 0, false
 	}
 	for _, name := range []string{"X-Ratelimit-Reset-After", "Ratelimit-Reset", "X-Ratelimit-Reset", "X-Rate-Limit-Reset"} {
-		v, ok := number(h.Get(name))
-		switch {
-		case !ok:
-			continue
-		case v > 1e12:
-			return until(time.UnixMilli(int64(min(v, 1e15))), h, received)
-		case v > 1e9:
-			return until(time.UnixMilli(int64(v*1000)), h, received)
+		v := strings.TrimSpace(h.Get(name))
+		if at, err := http.ParseTime(v); err == nil {
+			return until(at, h, received)
 		}
-		return bounded(math.Ceil(v)), true
+		if all, ok := numbers(v); ok {
+			return windows(all, left, h, received)
+		}
 	}
 	return 0, false
 }
 
-func nothingLeft(h http.Header) bool {
-	for _, name := range []string{"X-Ratelimit-Remaining", "Ratelimit-Remaining", "X-Rate-Limit-Remaining"} {
-		if v, ok := number(h.Get(name)); ok && v <= 0 {
-			return true
+// windows returns the longest wait for a window that is used up. If none is said to be, it returns the shortest
+// wait of all.
+func windows(resets, left []float64, h http.Header, received time.Time) (time.Duration, bool) {
+	most, least, found, usedUp := time.Duration(0), ages, false, false
+	for i, v := range resets {
+		d, ok := resetAt(v, h, received)
+		if !ok {
+			continue
+		}
+		found, least = true, min(least, d)
+		if len(left) == len(resets) && left[i] <= 0 {
+			usedUp, most = true, max(most, d)
 		}
 	}
-	return false
+	if usedUp {
+		return most, true
+	}
+	return least, found
+}
+
+func resetAt(v float64, h http.Header, received time.Time) (time.Duration, bool) {
+	switch {
+	case v > 1e12:
+		return until(time.UnixMilli(int64(min(v, 1e15))), h, received)
+	case v > 1e9:
+		return until(time.UnixMilli(int64(v*1000)), h, received)
+	}
+	return bounded(math.Ceil(v)), true
+}
+
+// leftOf returns how many calls are left, in each window; nil if unknown.
+func leftOf(h http.Header) []float64 {
+	for _, name := range []string{"X-Ratelimit-Remaining", "Ratelimit-Remaining", "X-Rate-Limit-Remaining"} {
+		if all, ok := numbers(h.Get(name)); ok {
+			return all
+		}
+	}
+	return nil
+}
+
+// numbers parses numbers with commas between. ok is false if one is malformed.
+func numbers(text string) (all []float64, ok bool) {
+	for part := range strings.SplitSeq(text, ",") {
+		n, ok := number(part)
+		if !ok {
+			return nil, false
+		}
+		all = append(all, n)
+	}
+	return all, true
 }
 
 // until returns the time from the answer's Date, or its arrival, to at. Both dates come from the same clock, so

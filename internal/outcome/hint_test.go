@@ -61,6 +61,17 @@ func TestHoldHint(t *testing.T) {
 		{"reset, far", headers("X-RateLimit-Reset", "99999999999999999999"), 429, 15 * time.Minute},
 		{"reset beside a success", headers("X-RateLimit-Reset", "17", "X-RateLimit-Remaining", "3"), 200, none},
 		{"reset where nothing is left", headers("X-RateLimit-Reset", "17", "X-RateLimit-Remaining", "0"), 200, 17 * time.Second},
+		// GoCardless says when as a date, and Mangopay has a value for each of its windows.
+		{"reset, a date", headers("RateLimit-Reset", received.Add(40*time.Second).Format(http.TimeFormat), "RateLimit-Remaining", "0"), 429, 40 * time.Second},
+		{"reset, a past date", headers("RateLimit-Reset", received.Add(-time.Second).Format(http.TimeFormat)), 429, 0},
+		{"reset, a date where something is left", headers("RateLimit-Reset", received.Add(40*time.Second).Format(http.TimeFormat), "RateLimit-Remaining", "7"), 200, none},
+		{"resets of windows, one used up", headers("X-RateLimit-Reset", "1793534460,1793534700, 1793537000,1793620800", "X-RateLimit-Remaining", "12,0,6500,103300"), 429, 5 * time.Minute},
+		{"resets of windows, two used up", headers("X-RateLimit-Reset", "60,300,3600", "X-RateLimit-Remaining", "0,0,9"), 429, 5 * time.Minute},
+		{"resets of windows, none said to be used up", headers("X-RateLimit-Reset", "60,30,3600", "X-RateLimit-Remaining", "1,1,1"), 429, 30 * time.Second},
+		{"resets of windows, nothing said of what is left", headers("X-RateLimit-Reset", "60,30,3600"), 429, 30 * time.Second},
+		{"resets of windows, and another number of what is left", headers("X-RateLimit-Reset", "60,30,3600", "X-RateLimit-Remaining", "0,1"), 429, 30 * time.Second},
+		{"resets of windows with something left", headers("X-RateLimit-Reset", "60,30", "X-RateLimit-Remaining", "1,1"), 200, none},
+		{"resets of windows, one malformed", headers("X-RateLimit-Reset", "60,soon"), 429, none},
 		{"RateLimit-Reset", headers("RateLimit-Reset", "6", "RateLimit-Remaining", "0"), 503, 6 * time.Second},
 	} {
 		got, ok := HoldHint(c.h, c.status, received, usualMax)

@@ -89,7 +89,7 @@ func TestWhatALookUpSays(t *testing.T) {
 		"down":                         {reply(503, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 503, Failed: true, Error: "HTTP 503: "}},
 		"down, and it says how long":   {job.Result{Stage: job.Answered, Status: 503, Header: map[string][]string{"Retry-After": {"7"}}}, nil, job.Finding{Verdict: job.LookLater, Status: 503, Failed: true, Wait: 7 * time.Second, Error: "HTTP 503"}},
 		"too many":                     {job.Result{Stage: job.Answered, Status: 429, Header: map[string][]string{"Retry-After": {"999999"}}, Body: []byte(`{"data":[]}`)}, nil, job.Finding{Verdict: job.LookLater, Status: 429, Failed: true, Limited: true, Wait: 15 * time.Minute, Error: "HTTP 429: "}},
-		"a server gave up": {reply(499, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 499, Failed: true, Error: "HTTP 499: "}},
+		"a server gave up":             {reply(499, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 499, Failed: true, Error: "HTTP 499: "}},
 		"too early":                    {reply(425, `{"data":[]}`), nil, job.Finding{Verdict: job.LookLater, Status: 425, Failed: true, Error: "HTTP 425: "}},
 		"a token that had run out":     {job.Result{Stage: job.Answered, Status: 401, Renewed: true}, nil, job.Finding{Verdict: job.LookLater, Status: 401, Failed: true, Error: "HTTP 401"}},
 		"cut off by the connection":    {job.Result{Stage: job.Answered, Status: 200, Body: []byte(fmt.Sprintf(paid, "paid")), Err: errors.New("the answer was cut off")}, nil, job.Finding{Verdict: job.LookLater, Status: 200, Failed: true, Error: "HTTP 200, answer cut off: the answer was cut off"}},
