@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -10,6 +11,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/packs"
 )
 
 func configCommand(p *program) *cobra.Command {
@@ -51,5 +53,67 @@ func (p *program) showConfig(names []string) error {
 		}
 	}
 	_, err = fmt.Fprintln(p.Out, strings.TrimSpace(string(document)))
+	return err
+}
+
+func packsCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "packs", Short: "Show the built-in knowledge of payment gateways",
+		Long: `Packs contain what payment gateways document: where idempotency keys are sent and how long they live, what
+answers mean, and which limits apply. One line in the configuration enables a pack, such as like: stripe/v1;
+explicit settings override it.`,
+		Example: "  dispatcher packs list\n  dispatcher packs show stripe/v1",
+		Args:    noArgs,
+	}
+	cmd.AddCommand(packsListCommand(p), packsShowCommand(p))
+	return cmd
+}
+
+func packsListCommand(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the packs", Example: "  dispatcher packs list\n  dispatcher packs list -o json",
+		Long: "List shows each pack with the date its sources were read, and the number of its values without a source.",
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return p.packsList() },
+	}
+}
+
+func (p *program) packsList() error {
+	var all []packs.Pack
+	for _, name := range packs.Names() {
+		pack, err := packs.Get(name)
+		if err != nil {
+			return err
+		}
+		all = append(all, pack)
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, map[string][]packs.Pack{"packs": all})
+	}
+	t := cli.NewTable(p.Streams, time.Now(), "PACK", "TITLE", "READ", "UNVERIFIED")
+	for _, pack := range all {
+		t.Row(cli.Uncut(pack.Name), cli.Uncut(pack.Title), pack.Read, len(pack.Unverified))
+	}
+	return t.Flush()
+}
+
+func packsShowCommand(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use: "show PACK", Short: "Print a pack with its sources", Example: "  dispatcher packs show stripe/v1",
+		Long: "Show prints the pack's file: the letters after its values refer to its sources.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return p.packsShow(args[0]) },
+	}
+}
+
+func (p *program) packsShow(name string) error {
+	pack, err := packs.Get(name)
+	if err != nil {
+		return err
+	}
+	if p.JSON() {
+		return cli.WriteJSON(p.Out, pack)
+	}
+	_, err = fmt.Fprintln(p.Out, strings.TrimSpace(string(pack.Text())))
 	return err
 }
