@@ -146,9 +146,9 @@ func done(g config.Gateway) string {
 type event struct{ name, answers, when, then string }
 
 // events are rules, those that one rule of a pack made taken together.
-func events(rules []config.Rule) (all []event) {
+func events(rules []job.Rule) (all []event) {
 	for _, r := range rules {
-		e := event{r.Event, matched(r), r.When, r.Then}
+		e := event{r.Event, matched(r), r.When, string(r.Then)}
 		if e.when == "" {
 			e.when = "any"
 		}
@@ -161,7 +161,7 @@ func events(rules []config.Rule) (all []event) {
 	return all
 }
 
-func matched(r config.Rule) string {
+func matched(r job.Rule) string {
 	var parts []string
 	switch {
 	case r.Status >= 100:
@@ -218,8 +218,8 @@ func times(schedule []time.Duration) string {
 func means(q *config.Query, then string) string {
 	var all []string
 	for _, r := range q.Answers {
-		if r.Then == then {
-			all = append(all, matched(config.Rule{Status: r.Status, Header: r.Header, Body: r.Body}))
+		if string(r.Then) == then {
+			all = append(all, matched(job.Rule{Status: r.Status, Header: r.Header, Body: r.Body}))
 		}
 	}
 	return strings.Join(all, "; ")
@@ -228,7 +228,7 @@ func means(q *config.Query, then string) string {
 // absent is what becomes of a job whose payment is not found.
 func absent(q *config.Query) string {
 	for _, r := range q.Answers {
-		if r.Then == string(job.LookNotDone) {
+		if r.Then == job.LookNotDone {
 			return "called again, at the earliest " + job.FormatDuration(r.After) + " after the call"
 		}
 	}

@@ -131,25 +131,25 @@ func (r *reader) wantedText(n node) (string, bool) {
 }
 
 // rules reads one rule. A rule with lists of statuses or values becomes a rule for each combination.
-func (r *reader) rules(n node) []Rule {
-	one, of := Rule{}, newAnswerLists()
+func (r *reader) rules(n node) []job.Rule {
+	one, of := job.Rule{}, newAnswerLists()
 	r.object(n,
 		field{"event", r.word(&one.Event, checkEvent)},
 		field{"when", r.word(&one.When, choice("a call", job.WhenFirst, job.WhenRepeat))},
 		field{"status", func(n node) { of.statuses = r.statuses(n) }},
 		field{"header", func(n node) { of.headers = r.wantedHeaders(n) }},
 		field{"body", func(n node) { of.fields = r.wantedFields(n) }},
-		field{"then", r.word(&one.Then, choice("a verdict", job.Verdicts()...))},
+		field{"then", r.word((*string)(&one.Then), choice("a verdict", job.Verdicts()...))},
 		field{"scope", func(n node) {
-			r.word(&one.Scope, choice("what an answer concerns", job.Scopes()...))(n)
-			r.scopes = append(r.scopes, scoped{n.path, job.Scope(one.Scope)})
+			r.word((*string)(&one.Scope), choice("what an answer concerns", job.Scopes()...))(n)
+			r.scopes = append(r.scopes, scoped{n.path, one.Scope})
 		}},
 		field{"reference", r.word(&one.Reference, checkReference)},
 	)
 	if r.faulted[n.path] {
 		return nil
 	}
-	if one.Scope != "" && one.Then != string(job.VerdictHold) {
+	if one.Scope != "" && one.Then != job.VerdictHold {
 		r.clash(join(n.path, "scope"), join(n.path, "then"), "a scope says what is held, and the rule does not say hold: write then: hold, or take scope out")
 	}
 	if !slices.ContainsFunc([]string{"status", "header", "body"}, func(k string) bool { return r.written(join(n.path, k)) }) {
@@ -158,7 +158,7 @@ func (r *reader) rules(n node) []Rule {
 	if !r.written(join(n.path, "then")) {
 		r.missing(n.path+".then", "say what such an answer means: "+verdictList())
 	}
-	var all []Rule
+	var all []job.Rule
 	r.combine(n, of, func(status int, header, body map[string]string) {
 		one.Status, one.Header, one.Body = status, header, body
 		all = append(all, one)

@@ -207,7 +207,7 @@ type Answers struct {
 	// Profile is a built-in table, ProfileDefault or ProfileStripe. Default ProfileDefault.
 	Profile string
 	// Rules precede the profile: the first that matches decides. A pack's rules follow the file's.
-	Rules []Rule
+	Rules []job.Rule
 	// DoneNeeds maps dotted paths in the body of a 2xx answer to accepted values, as texts. If one does not match, the
 	// outcome is unknown, unless a rule decides. nil = a 2xx is enough.
 	DoneNeeds map[string][]string
@@ -224,27 +224,6 @@ const (
 	ProfileDefault = "default"
 	ProfileStripe  = "stripe"
 )
-
-// Rule gives an answer a meaning. Everything that is set must match; at least one of status, header and body is set.
-type Rule struct {
-	// Event names the event in a word. Empty = no name.
-	Event string
-	// When is job.WhenFirst, job.WhenRepeat, or empty for both.
-	When string
-	// Status is the HTTP status, 100 to 599, or 1 to 5 for all statuses with that first digit. 0 = any.
-	Status int
-	// Header maps names to required values, or regular expressions between slashes.
-	Header map[string]string
-	// Body maps dotted paths in the answer to required values, as text: 301 and "301" are the same. Between slashes it
-	// is a regular expression.
-	Body map[string]string
-	// Then is one of job.Verdicts.
-	Then string
-	// Scope is what a hold applies to, one of job.Scopes; only if Then is hold. Empty = the gateway.
-	Scope string
-	// Reference is the dotted path of the gateway's reference in such an answer. Empty = Gateway.Reference.
-	Reference string
-}
 
 // MostAmount is the largest whole number, in minor units, that every JSON reader parses exactly (RFC 7493).
 const MostAmount = 1<<53 - 1

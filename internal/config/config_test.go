@@ -119,7 +119,7 @@ func TestDocumentedBlocksParse(t *testing.T) {
 		}
 	}
 	rules := parse(t, blocks[3]).Gateways
-	if want := (Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: "hold"}); !reflect.DeepEqual(rules[0].Answers.Rules[0], want) {
+	if want := (job.Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: "hold"}); !reflect.DeepEqual(rules[0].Answers.Rules[0], want) {
 		t.Errorf("got %+v, want %+v", rules[0].Answers.Rules[0], want)
 	}
 	if a := rules[1].Answers; a.Profile != "stripe" || len(a.Rules) != 1 || a.Rules[0].Body["error.code"] == "" {

@@ -70,7 +70,7 @@ gateways:
 	var scopes []string
 	for _, as := range g[0].Ways() {
 		for _, rule := range as.Answers.Rules {
-			scopes = append(scopes, rule.Scope)
+			scopes = append(scopes, string(rule.Scope))
 		}
 	}
 	if !slices.Equal(scopes, []string{"lane", "lane", "", "route", "lane", "lane", ""}) {

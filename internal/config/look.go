@@ -47,13 +47,13 @@ type Query struct {
 	// 5s, 1m, 10m, 1h, 1d, 1d.
 	Schedule []time.Duration
 	// Scan searches a list. nil (default): an answer is about one payment.
-	Scan *Scan
+	Scan *job.Scan
 	// Matches maps dotted paths in the answer or its item to the payload field, or job.OwnID, job.OwnKey or
 	// job.OwnReference, of the same value.
 	Matches map[string]string
 	// Answers are rules for the meaning of an answer: the first that matches decides. If none matches, ask
 	// again later.
-	Answers []LookRule
+	Answers []job.LookRule
 	// OneKey says that the answer can only be about the call with the job's current key.
 	OneKey bool
 	// ByID says that the payment is found by the job's id alone, which calls carry in the payload, if at all.
@@ -66,41 +66,6 @@ func (q *Query) Pages() int {
 		return 1
 	}
 	return q.Scan.Pages
-}
-
-// Scan says how to find a payment in a list.
-type Scan struct {
-	// Items is the dotted path of the list. Empty: the answer itself.
-	Items string
-	// Match maps dotted paths in an item to required values, as in Query.Matches.
-	Match map[string]string
-	// Next is the dotted path of the reference to the next page. Empty (default): the list has one page.
-	Next string
-	// Parameter is the query parameter that takes the value of Next. Empty (default): Next is the whole URL.
-	Parameter string
-	// Until is the dotted path, in an item, of its creation time. Empty (default): the search ends at the end
-	// of the list.
-	Until string
-	// Pages is how many pages are searched at most; 1 to 1000. Default 20.
-	Pages int
-}
-
-// LookRule gives a look-up's answer a meaning. Everything that is set must match.
-type LookRule struct {
-	// Status is the HTTP status, 100 to 499, or 1 to 4 for all statuses with that first digit. 0 = 2xx.
-	Status int
-	// Header maps names to required values, or regular expressions between slashes.
-	Header map[string]string
-	// Body maps dotted paths to required values, as in a Rule; with a Scan, the paths are in the item.
-	Body map[string]string
-	// Absent matches the end of a list without such a payment.
-	Absent bool
-	// Then is one of job.LookVerdicts.
-	Then string
-	// After is how long after the call not_done is believed at the earliest.
-	After time.Duration
-	// Reference is the dotted path of the gateway's reference in such an answer. Empty = Gateway.Reference.
-	Reference string
 }
 
 // defaultSchedule returns the default schedule of look-ups.
@@ -165,7 +130,7 @@ func (r *reader) accepted(n node, main *Query) *Query {
 	if q.Answers == nil {
 		q.Answers = slices.Clone(main.Answers)
 		if q.Scan == nil {
-			q.Answers = slices.DeleteFunc(q.Answers, func(rule LookRule) bool { return rule.Absent })
+			q.Answers = slices.DeleteFunc(q.Answers, func(rule job.LookRule) bool { return rule.Absent })
 		}
 	}
 	if !r.written(join(n.path, "url")) && q.URL == "" && q.URLText == "" {
@@ -221,8 +186,8 @@ func (r *reader) schedule(n node) (all []time.Duration) {
 	return all
 }
 
-func (r *reader) scan(n node) *Scan {
-	s, pages := &Scan{}, int64(usualPages)
+func (r *reader) scan(n node) *job.Scan {
+	s, pages := &job.Scan{}, int64(usualPages)
 	r.object(n,
 		field{"items", r.word(&s.Items, checkReference)},
 		field{"match", func(n node) { s.Match = r.lookMatches(n) }},
@@ -247,21 +212,21 @@ func (r *reader) lookMatches(n node) map[string]string {
 }
 
 // lookRules reads a list of rules. A rule with lists of statuses or values becomes a rule for each combination.
-func (r *reader) lookRules(n node) (all []LookRule) {
+func (r *reader) lookRules(n node) (all []job.LookRule) {
 	for _, item := range r.items(n, "write at least one rule, like {body: {status: paid}, then: done}") {
 		all = append(all, r.lookRule(item)...)
 	}
 	return all
 }
 
-func (r *reader) lookRule(n node) (all []LookRule) {
-	one, of := LookRule{}, newAnswerLists()
+func (r *reader) lookRule(n node) (all []job.LookRule) {
+	one, of := job.LookRule{}, newAnswerLists()
 	r.object(n,
 		field{"status", func(n node) { of.statuses = r.lookStatuses(n) }},
 		field{"header", func(n node) { of.headers = r.wantedHeaders(n) }},
 		field{"body", func(n node) { of.fields = r.wantedFields(n) }},
 		field{"absent", r.truth(&one.Absent)},
-		field{"then", r.word(&one.Then, choice("a verdict of look-ups", job.LookVerdicts()...))},
+		field{"then", r.word((*string)(&one.Then), choice("a verdict of look-ups", job.LookVerdicts()...))},
 		field{"after", r.duration(&one.After, 0)},
 		field{"reference", r.word(&one.Reference, checkReference)},
 	)

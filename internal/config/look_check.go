@@ -59,7 +59,7 @@ func checkLookBody(text string) string {
 }
 
 // checkLookRule reports contradictory settings of a rule.
-func (r *reader) checkLookRule(path string, rule LookRule) {
+func (r *reader) checkLookRule(path string, rule job.LookRule) {
 	then, after := path+".then", path+".after"
 	if !slices.ContainsFunc([]string{"status", "header", "body", "absent"}, func(k string) bool { return r.written(path + "." + k) }) {
 		r.fault(path, "the rule would match every answer: give it a status, a header, a body or absent")
@@ -67,9 +67,9 @@ func (r *reader) checkLookRule(path string, rule LookRule) {
 	switch {
 	case !r.written(then):
 		r.missing(then, "say what such an answer means: done, refused, later or not_done")
-	case rule.Then == string(job.LookNotDone) && !r.written(after):
+	case rule.Then == job.LookNotDone && !r.written(after):
 		r.missing(after, "say how long after the call the gateway may still make the payment, or not show it yet; 0s if it promises that a look-up sees all that was made before")
-	case rule.Then != string(job.LookNotDone) && r.written(after):
+	case rule.Then != job.LookNotDone && r.written(after):
 		r.clash(after, then, "only a not_done is believed later than it is seen: take after out")
 	}
 	if rule.Absent && r.written(path+".body") {
@@ -110,7 +110,7 @@ func (r *reader) checkQuery(path, base string, g *Gateway, q *Query) {
 	if len(q.Matches) == 0 && q.Scan == nil && !r.written(at("matches")) && !r.written(at("scan")) {
 		r.missing(path+".matches", `say by what an answer is known to be about the job's payment, like {reference: "{id}"}`)
 	}
-	if q.Scan == nil && slices.ContainsFunc(q.Answers, func(rule LookRule) bool { return rule.Absent }) {
+	if q.Scan == nil && slices.ContainsFunc(q.Answers, func(rule job.LookRule) bool { return rule.Absent }) {
 		r.clash(at("answers"), path+".scan", "absent is the end of a list, and there is no scan that walks one: write scan, or a status or body in place of absent")
 	}
 	r.checkSchedule(at("schedule"), at("answers"), q)
@@ -194,7 +194,7 @@ func (r *reader) checkSchedule(path, answers string, q *Query) {
 	}
 	for _, rule := range q.Answers {
 		switch {
-		case rule.Then != string(job.LookNotDone):
+		case rule.Then != job.LookNotDone:
 		case len(q.Schedule) < 2:
 			r.clash(path, answers, "a not_done is believed only when two look-ups in a row say it, and there is one: give the schedule one more time")
 			return

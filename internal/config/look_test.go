@@ -32,14 +32,14 @@ func TestALookupIsReadWithItsDefaults(t *testing.T) {
 	}
 	want := &Query{URL: "https://pay.example:8443/v1/payments?reference={id}", URLText: "/v1/payments?reference={id}", Method: "GET",
 		Schedule: []time.Duration{5 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour, 24 * time.Hour},
-		Matches:  map[string]string{"reference": job.OwnID}, Answers: []LookRule{{Body: map[string]string{"status": "paid"}, Then: "done"}}}
+		Matches:  map[string]string{"reference": job.OwnID}, Answers: []job.LookRule{{Body: map[string]string{"status": "paid"}, Then: "done"}}}
 	if !reflect.DeepEqual(l.Doubted, want) {
 		t.Errorf("%+v\nwant %+v", l.Doubted, want)
 	}
 	if n := l.Doubted.Pages(); n != 1 {
 		t.Error(n)
 	}
-	if n := (&Query{Scan: &Scan{Pages: usualPages}}).Pages(); n != 1 {
+	if n := (&Query{Scan: &job.Scan{Pages: usualPages}}).Pages(); n != 1 {
 		t.Errorf("a list that says nothing of a next page has %d", n)
 	}
 	var none *Lookup
@@ -69,8 +69,8 @@ func TestEveryKeyOfALookupIsRead(t *testing.T) {
 	l := c.Gateways[0].Lookup
 	want := &Query{URL: "https://look.example/{key}/{reference}?since={first_call}&a={payload.order.id}", URLText: "https://look.example/{key}/{reference}?since={first_call}&a={payload.order.id}",
 		Method: "POST", Body: `{"q": "{id}"}`, Schedule: []time.Duration{time.Second, time.Minute}, OneKey: true,
-		Scan:    &Scan{Items: "data", Match: map[string]string{"metadata.job": "{id}", "k": "{key}", "r": "{reference}", "o": "order.id"}, Next: "cursor", Parameter: "after", Until: "created", Pages: 3},
-		Matches: map[string]string{"amount": "amount"}, Answers: []LookRule{
+		Scan:    &job.Scan{Items: "data", Match: map[string]string{"metadata.job": "{id}", "k": "{key}", "r": "{reference}", "o": "order.id"}, Next: "cursor", Parameter: "after", Until: "created", Pages: 3},
+		Matches: map[string]string{"amount": "amount"}, Answers: []job.LookRule{
 			{Status: 404, Body: map[string]string{"code": "a"}, Then: "not_done", After: time.Minute}, {Status: 404, Body: map[string]string{"code": "b"}, Then: "not_done", After: time.Minute},
 			{Status: 410, Body: map[string]string{"code": "a"}, Then: "not_done", After: time.Minute}, {Status: 410, Body: map[string]string{"code": "b"}, Then: "not_done", After: time.Minute},
 			{Absent: true, Then: "not_done"}, {Header: map[string]string{"X-Now": "yes"}, Then: "refused", Reference: "ref"}}}
@@ -84,8 +84,8 @@ func TestEveryKeyOfALookupIsRead(t *testing.T) {
 
 func TestHowAcceptedJobsAreAskedFor(t *testing.T) {
 	t.Parallel()
-	rule := func(status string) []LookRule {
-		return []LookRule{{Body: map[string]string{"status": status}, Then: "done"}}
+	rule := func(status string) []job.LookRule {
+		return []job.LookRule{{Body: map[string]string{"status": status}, Then: "done"}}
 	}
 	for name, tc := range map[string]struct {
 		lookup string

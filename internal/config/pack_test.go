@@ -196,7 +196,7 @@ func TestTheKeyOfAGateway(t *testing.T) {
 
 func TestRulesWithClassesListsAndExpressions(t *testing.T) {
 	t.Parallel()
-	read := func(rule string) ([]Rule, error) {
+	read := func(rule string) ([]job.Rule, error) {
 		c, err := Parse("x.yaml", []byte("gateways: {a: {request: {url: \"https://a.example\"}, leak: {limits: [1/s]}, answers: ["+rule+"]}}\n"), Options{})
 		if err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func (g Gateway) RouteCircuit(name string) bool {
 // circuit.
 func (g Gateway) Scoped() bool {
 	for name, as := range g.Ways() {
-		if g.RouteCircuit(name) || slices.ContainsFunc(as.Answers.Rules, func(r Rule) bool { return r.Scope == string(job.ScopeRoute) }) {
+		if g.RouteCircuit(name) || slices.ContainsFunc(as.Answers.Rules, func(r job.Rule) bool { return r.Scope == job.ScopeRoute }) {
 			return true
 		}
 	}

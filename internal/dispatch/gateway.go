@@ -217,11 +217,7 @@ func table(g config.Gateway) (outcome.Table, error) {
 	if err != nil {
 		return outcome.Table{}, err
 	}
-	rules := make([]outcome.Rule, len(a.Rules))
-	for i, r := range a.Rules {
-		rules[i] = outcome.Rule{When: r.When, Status: r.Status, Header: r.Header, Body: r.Body, Then: job.Verdict(r.Then), Scope: job.Scope(r.Scope), Reference: r.Reference}
-	}
-	t, err = t.With(rules)
+	t, err = t.With(a.Rules)
 	return t.Referring(g.Reference).Needing(a.DoneNeeds).Matching(a.Matches).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(maskOf(g).hide), err
 }
 

@@ -137,13 +137,9 @@ func newLookup(g config.Gateway, tokens *access.Keeper, dial dialer) (l lookup, 
 
 func newQuery(g config.Gateway, how gateway.Config, q config.Query, hide func([]byte) []byte) (query, error) {
 	ask := gateway.LookConfig{URL: q.URL.Reveal(), Method: q.Method, Body: q.Body}
-	means := outcome.LookConfig{Matches: q.Matches, Reference: g.Reference, Key: g.Request.Key, OneKey: q.OneKey, ByID: q.ByID, Within: gateway.ClockMargin, Most: g.Hold.Max, Hide: hide}
+	means := outcome.LookConfig{Matches: q.Matches, Reference: g.Reference, Key: g.Request.Key, OneKey: q.OneKey, ByID: q.ByID, Rules: q.Answers, Scan: q.Scan, Within: gateway.ClockMargin, Most: g.Hold.Max, Hide: hide}
 	if s := q.Scan; s != nil {
 		ask.Parameter = s.Parameter
-		means.Scan = &outcome.Scan{Items: s.Items, Match: s.Match, Next: s.Next, Until: s.Until}
-	}
-	for _, r := range q.Answers {
-		means.Rules = append(means.Rules, outcome.LookRule{Status: r.Status, Header: r.Header, Body: r.Body, Absent: r.Absent, Then: job.LookVerdict(r.Then), After: r.After, Reference: r.Reference})
 	}
 	looker, err := gateway.NewLooker(how, ask)
 	if err != nil {

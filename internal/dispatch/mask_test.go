@@ -67,7 +67,7 @@ func TestWhatAnAnswerMeansIsJudgedByTheAnswerAsItCame(t *testing.T) {
 	t.Parallel()
 	j, err := table(config.Gateway{Reference: "id",
 		Request: config.Request{Headers: map[string]config.Secret{"X-Merchant": "7345612"}},
-		Answers: config.Answers{Rules: []config.Rule{{Status: 200, Body: map[string]string{"code": "301"}, Then: "hold"}}}})
+		Answers: config.Answers{Rules: []job.Rule{{Status: 200, Body: map[string]string{"code": "301"}, Then: "hold"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

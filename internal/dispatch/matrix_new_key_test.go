@@ -3,7 +3,6 @@ package dispatch
 import (
 	"testing"
 
-	"spillway/internal/config"
 	"spillway/internal/double"
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -18,7 +17,7 @@ func TestNewKeysByCrashes(t *testing.T) {
 		t.Fatal(err)
 	}
 	like := configured(t, table)
-	like.Answers.Rules = append([]config.Rule{{Status: 402, Then: string(job.VerdictNewKey)}}, like.Answers.Rules...)
+	like.Answers.Rules = append([]job.Rule{{Status: 402, Then: job.VerdictNewKey}}, like.Answers.Rules...)
 	client := testkit.Client(t)
 	r := rows(t, "decline done unknown unknown done")[0]
 	for _, how := range allCrashes {

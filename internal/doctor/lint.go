@@ -150,7 +150,7 @@ func lintLookup(g config.Gateway) []Check {
 			continue
 		}
 		for _, r := range q.Answers {
-			if r.Then == string(job.LookNotDone) && !r.Absent && len(r.Header)+len(r.Body) == 0 {
+			if r.Then == job.LookNotDone && !r.Absent && len(r.Header)+len(r.Body) == 0 {
 				return []Check{warn("lookup", g.Name, "write a header or a field of the answer's body beside the status, as in {status: 404, body: {code: not_found}, then: not_done}",
 					"a look-up takes a status alone for not_done, and a wrong URL may get that status too: a payment that was made would be made again")}
 			}
@@ -305,7 +305,7 @@ var sensitive = regexp.MustCompile(`(?i)auth|key|token|secret|account|merchant`)
 
 // lintNewKey warns of rules that ask for the next key where there are no keys.
 func lintNewKey(g config.Gateway) []Check {
-	asks := slices.ContainsFunc(g.Answers.Rules, func(r config.Rule) bool { return r.Then == string(job.VerdictNewKey) })
+	asks := slices.ContainsFunc(g.Answers.Rules, func(r job.Rule) bool { return r.Then == job.VerdictNewKey })
 	if g.Request.Key.Any() || !asks {
 		return nil
 	}

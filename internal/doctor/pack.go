@@ -68,7 +68,7 @@ func unverified(g config.Gateway, p packs.Pack) []string {
 		event, rule := strings.CutPrefix(path, "answers.rules.")
 		switch {
 		case rule:
-			return !slices.ContainsFunc(g.Answers.Rules, func(r config.Rule) bool { return r.Event == event })
+			return !slices.ContainsFunc(g.Answers.Rules, func(r job.Rule) bool { return r.Event == event })
 		case path == "request.oauth2.token_url":
 			return !g.Request.OAuth2.On || g.Request.OAuth2.TokenURL.Reveal() != config.PackTokenURL(p)
 		case path == "request.key_lifetime":

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"spillway/internal/config"
+	"spillway/internal/job"
 	"spillway/internal/packs"
 )
 
@@ -51,7 +52,7 @@ func TestUnverifiedValuesThatHold(t *testing.T) {
 		Gateway: map[string]any{"request": map[string]any{"key_lifetime": "24h"}}}
 	g := config.DefaultGateway()
 	g.Request.KeyLifetime = 24 * time.Hour
-	g.Answers.Rules = []config.Rule{{Event: "running", Status: 409, Then: "retry"}}
+	g.Answers.Rules = []job.Rule{{Event: "running", Status: 409, Then: "retry"}}
 	if got := strings.Join(unverified(g, p), " "); got != "answers.rules.running request.key_lifetime reference" {
 		t.Error(got)
 	}

@@ -31,8 +31,8 @@ type answer struct {
 	parsed  bool
 	doc     any
 	ok      bool
-	endless bool // the body is JSON without an end
-	by      Rule // the rule that decided, if one did
+	endless bool     // the body is JSON without an end
+	by      job.Rule // the rule that decided, if one did
 }
 
 type match int
@@ -43,9 +43,9 @@ const (
 	unreadable       // the rule needs a body of which only a part arrived
 )
 
-// match compares the rule with an answer. A rule about the body can't be decided if the body was cut off. Going
+// match compares a rule with the answer. A rule about the body can't be decided if the body was cut off. Going
 // on to the next rule, and then treating a 200 as a success, might take "try later" for a payment.
-func (r Rule) match(a *answer) match {
+func (a *answer) match(r job.Rule) match {
 	switch again := a.in.Again || a.in.Lapse; {
 	case r.Status != 0 && r.Status != a.in.Result.Status && r.Status != a.in.Result.Status/100:
 		return differs

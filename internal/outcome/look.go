@@ -15,47 +15,15 @@ import (
 	"spillway/internal/job"
 )
 
-// LookRule gives a look-up's answer a meaning. Everything that is set must match.
-type LookRule struct {
-	// Status is the HTTP status, or 1 to 5 for all statuses with that first digit. 0 = 2xx.
-	Status int
-	// Header and Body are as in a Rule; Body is about the item if a list is searched. A field required to be
-	// absent from a list matches only if the list exists.
-	Header, Body map[string]string
-	// Absent matches the end of a list without such a payment.
-	Absent bool
-	// Then is the meaning of such an answer.
-	Then job.LookVerdict
-	// After is, for job.LookNotDone, how long after the end of the call it is believed at the earliest.
-	After time.Duration
-	// Reference is the dotted path of the gateway's reference in such an answer or item. Empty means the
-	// table's.
-	Reference string
-}
-
-// Scan says how to find the payment in a list.
-type Scan struct {
-	// Items is the dotted path of the list in an answer. Empty: the answer is the list.
-	Items string
-	// Match maps dotted paths in an item to required values: a field of the payload (dotted), or {id}, {key} or
-	// {reference} of the job. All must exist and be equal.
-	Match map[string]string
-	// Next is the dotted path of the reference to the next page. Empty: the list has one page.
-	Next string
-	// Until is the dotted path of an item's creation time (RFC 3339), in a list with the newest first: the
-	// search ends before the job's first call. Empty: it ends at the end of the list.
-	Until string
-}
-
 // LookTable gives the answers to a gateway's look-ups a meaning. Make it with NewLookTable.
 type LookTable struct{ LookConfig }
 
 // LookConfig configures a LookTable.
 type LookConfig struct {
 	// Rules are tried in order: the first that matches decides. None: ask again later.
-	Rules []LookRule
+	Rules []job.LookRule
 	// Scan searches a list. nil: an answer is about one payment.
-	Scan *Scan
+	Scan *job.Scan
 	// Matches maps dotted paths in the answer or its item to required values, as in Scan.Match. If they differ,
 	// the answer is about another payment. A payment is recorded as done, or as refused by a 2xx, only if the
 	// answer has all of these values that the job has.
@@ -82,7 +50,7 @@ type LookConfig struct {
 // NewLookTable checks the rules.
 func NewLookTable(c LookConfig) (LookTable, error) {
 	for i, r := range c.Rules {
-		if err := r.check(); err != nil {
+		if err := checkLookRule(r); err != nil {
 			return LookTable{}, fmt.Errorf("rule %d: %w", i+1, err)
 		}
 	}
@@ -92,7 +60,7 @@ func NewLookTable(c LookConfig) (LookTable, error) {
 	return LookTable{c}, nil
 }
 
-func (r LookRule) check() error {
+func checkLookRule(r job.LookRule) error {
 	switch {
 	case r.Status < 0 || r.Status > 5 && r.Status < 100 || r.Status >= 500 || r.Status == 5 || r.Status == http.StatusTooManyRequests:
 		return fmt.Errorf("status %d decides nothing: use 100 to 499 but 429, or 1 to 4 for a class", r.Status)
@@ -260,16 +228,17 @@ func (a *lookAnswer) earlierNo() bool {
 const mayBeEarlier = "an earlier call of the job ended in a no, and the answer may be about that one"
 
 // rule returns the first rule that matches, and whether one does. absent: the list has no such payment.
-func (a *lookAnswer) rule(doc any, absent bool) (LookRule, bool) {
+func (a *lookAnswer) rule(doc any, absent bool) (job.LookRule, bool) {
 	for _, r := range a.t.Rules {
-		if r.Absent == absent && r.match(a.in.Result, doc) {
+		if r.Absent == absent && fits(r, a.in.Result, doc) {
 			return r, true
 		}
 	}
-	return LookRule{}, false
+	return job.LookRule{}, false
 }
 
-func (r LookRule) match(res job.Result, doc any) bool {
+// fits reports whether a rule matches an answer, whose status and headers are in res.
+func fits(r job.LookRule, res job.Result, doc any) bool {
 	if r.Status != res.Status && r.Status != res.Status/100 && (r.Status != 0 || res.Status/100 != 2) {
 		return false
 	}
@@ -358,7 +327,7 @@ func (a *lookAnswer) own(field string) any {
 }
 
 // reference returns the gateway's reference in an answer, or the known one.
-func (a *lookAnswer) reference(doc any, rule LookRule) string {
+func (a *lookAnswer) reference(doc any, rule job.LookRule) string {
 	t := Table{reference: a.t.Reference}
 	known := answer{in: a.line.in, parsed: true, doc: doc, ok: true}
 	if ref := t.referred(&known, Judgement{Verdict: job.VerdictDone}, rule.Reference).Reference; ref != "" {

@@ -27,7 +27,7 @@ func reply(status int, body string) job.Result {
 // single looks up one payment by our reference.
 var single = LookConfig{
 	Matches: map[string]string{"data.0.reference": "{id}", "data.0.amount": "amount"}, Reference: "data.0.id",
-	Rules: []LookRule{
+	Rules: []job.LookRule{
 		{Body: map[string]string{"data.0.status": "paid"}, Then: job.LookDone},
 		{Body: map[string]string{"data.0.status": "declined"}, Then: job.LookRefused},
 		{Body: map[string]string{"data.0.status": "processing"}, Then: job.LookLater},
@@ -40,8 +40,8 @@ var single = LookConfig{
 
 // walked searches it in a list.
 var walked = LookConfig{
-	Scan:      &Scan{Items: "data", Match: map[string]string{"meta.job": "{id}", "amount": "amount"}, Next: "next", Until: "made"},
-	Rules:     []LookRule{{Body: map[string]string{"status": "paid"}, Then: job.LookDone}, {Body: map[string]string{"status": "declined"}, Then: job.LookRefused}, {Absent: true, Then: job.LookNotDone, After: time.Minute}},
+	Scan:      &job.Scan{Items: "data", Match: map[string]string{"meta.job": "{id}", "amount": "amount"}, Next: "next", Until: "made"},
+	Rules:     []job.LookRule{{Body: map[string]string{"status": "paid"}, Then: job.LookDone}, {Body: map[string]string{"status": "declined"}, Then: job.LookRefused}, {Absent: true, Then: job.LookNotDone, After: time.Minute}},
 	Reference: "id", Within: 5 * time.Minute,
 }
 
@@ -228,13 +228,13 @@ func TestNoCutAnswerSettlesAnything(t *testing.T) {
 
 func TestRulesOfLookUpsThatCannotBe(t *testing.T) {
 	t.Parallel()
-	for name, r := range map[string]LookRule{
+	for name, r := range map[string]job.LookRule{
 		"a 5xx settles nothing": {Status: 500, Then: job.LookDone}, "nor its class": {Status: 5, Then: job.LookDone}, "nor a 429": {Status: 429, Then: job.LookDone},
 		"no verdict": {Status: 200}, "another's verdict": {Status: 200, Then: "accepted"}, "after": {Status: 200, Then: job.LookDone, After: time.Second},
 		"below 0": {Status: 200, Then: job.LookNotDone, After: -1}, "absent with a body": {Absent: true, Body: map[string]string{"a": "b"}, Then: job.LookLater},
 		"no expression": {Body: map[string]string{"a": "/(/"}, Then: job.LookLater}, "no status": {Status: 7, Then: job.LookLater},
 	} {
-		if _, err := NewLookTable(LookConfig{Rules: []LookRule{r}}); err == nil {
+		if _, err := NewLookTable(LookConfig{Rules: []job.LookRule{r}}); err == nil {
 			t.Errorf("%s: %+v was taken", name, r)
 		}
 	}
@@ -243,8 +243,8 @@ func TestRulesOfLookUpsThatCannotBe(t *testing.T) {
 // A payment that was made without the job's id is not found by it, so that it is missing says nothing.
 func TestAbsenceCountsOnlyIfTheCallCarriedTheID(t *testing.T) {
 	t.Parallel()
-	c := LookConfig{ByID: true, Scan: &Scan{Items: "data", Match: map[string]string{"ref": job.OwnID}},
-		Rules: []LookRule{{Absent: true, Then: job.LookNotDone, After: time.Minute}, {Status: 404, Then: job.LookNotDone}}}
+	c := LookConfig{ByID: true, Scan: &job.Scan{Items: "data", Match: map[string]string{"ref": job.OwnID}},
+		Rules: []job.LookRule{{Absent: true, Then: job.LookNotDone, After: time.Minute}, {Status: 404, Then: job.LookNotDone}}}
 	for payload, want := range map[string]job.LookVerdict{
 		`{"ref":"inv-1"}`:                 job.LookNotDone,
 		`{"items":[{},{"id":"inv-1"}]}`:   job.LookNotDone,

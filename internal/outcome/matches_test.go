@@ -11,7 +11,7 @@ import (
 // An answer about another payment does not count for this job, whatever its status.
 func TestAnAnswerAboutAnotherPayment(t *testing.T) {
 	t.Parallel()
-	table := profile(t, "", Rule{Status: 202, Then: job.VerdictAccepted}, Rule{Status: 422, Then: job.VerdictNewKey}).
+	table := profile(t, "", job.Rule{Status: 202, Then: job.VerdictAccepted}, job.Rule{Status: 422, Then: job.VerdictNewKey}).
 		Matching(map[string]string{"ref": "order.ref", "amount.value": "amount", "currency": "currency", "job": job.OwnID}).Referring("id")
 	const payload = `{"order":{"ref":"A-1"},"amount":"10.50","currency":"EUR","note":null}`
 	for name, tc := range map[string]struct {
@@ -59,7 +59,7 @@ func TestAnAnswerAboutAnotherPayment(t *testing.T) {
 // A truncated answer can't be compared, and is asked for again.
 func TestACutOffAnswerCantBeCompared(t *testing.T) {
 	t.Parallel()
-	rule := Rule{Status: 201, Header: map[string]string{"Paid": "yes"}, Then: job.VerdictDone}
+	rule := job.Rule{Status: 201, Header: map[string]string{"Paid": "yes"}, Then: job.VerdictDone}
 	in := Input{KeySent: true, KeyLives: true, Result: came(201, `{"ref":"B`, "Paid", "yes"), Job: job.Job{ID: "j1", Payload: []byte(`{"ref":"A"}`)}}
 	in.Result.Err = errors.New("the answer was cut off")
 	if j := profile(t, "", rule).Matching(map[string]string{"ref": "ref"}).Judge(in); j.Verdict != job.VerdictRetry {
@@ -90,7 +90,7 @@ func TestWhatIsTheSame(t *testing.T) {
 // new_key is never the verdict while an earlier call may have charged, nor on an answer that is only repeated.
 func TestANewKeyIsTakenAfterADefiniteNoAlone(t *testing.T) {
 	t.Parallel()
-	table := profile(t, "stripe", Rule{Status: 409, Then: job.VerdictNewKey}, Rule{Status: 422, Then: job.VerdictNewKey})
+	table := profile(t, "stripe", job.Rule{Status: 409, Then: job.VerdictNewKey}, job.Rule{Status: 422, Then: job.VerdictNewKey})
 	for _, status := range []int{409, 422} {
 		for n := range 32 {
 			on := func(bit int) bool { return n&(1<<bit) != 0 }

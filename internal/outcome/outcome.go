@@ -140,18 +140,18 @@ func (t Table) answered(in Input) Judgement {
 
 // verdict returns the meaning of an answer by the first rule that matches, or else by its status. It also
 // returns which of these decided, and the rule.
-func (t Table) verdict(a *answer) (v job.Verdict, found match, by Rule) {
-	for _, rules := range [][]Rule{t.user, t.profile} {
+func (t Table) verdict(a *answer) (v job.Verdict, found match, by job.Rule) {
+	for _, rules := range [][]job.Rule{t.user, t.profile} {
 		for _, r := range rules {
-			if m := r.match(a); m != differs {
+			if m := a.match(r); m != differs {
 				return r.Then, m, r
 			}
 		}
 	}
 	if v := byStatus(a); v != job.VerdictDone || t.paid(a) != unreadable {
-		return v, differs, Rule{}
+		return v, differs, job.Rule{}
 	}
-	return job.VerdictDone, unreadable, Rule{}
+	return job.VerdictDone, unreadable, job.Rule{}
 }
 
 // waits reports whether an answer that means retry says that an earlier call with the key still runs. GraphQL says

@@ -16,7 +16,7 @@ func answered(status int, header http.Header, body string) Input {
 	return Input{Result: job.Result{Stage: job.Answered, Status: status, Header: header, Body: []byte(body)}, KeySent: true, KeyLives: true}
 }
 
-func profile(t *testing.T, name string, rules ...Rule) Table {
+func profile(t *testing.T, name string, rules ...job.Rule) Table {
 	t.Helper()
 	table, err := Profile(name)
 	if err != nil {
@@ -168,10 +168,10 @@ func TestStripe(t *testing.T) {
 func TestRules(t *testing.T) {
 	t.Parallel()
 	table := profile(t, "stripe",
-		Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: job.VerdictHold},
-		Rule{Header: map[string]string{"x-busy": "yes"}, Then: job.VerdictFewer},
-		Rule{Status: 429, Body: map[string]string{"errors.1.fatal": "true", "errors.1.detail": "null"}, Then: job.VerdictRefused},
-		Rule{Status: 500, Body: map[string]string{"tried": "false"}, Then: job.VerdictRetry},
+		job.Rule{Status: 200, Body: map[string]string{"response_code": "301"}, Then: job.VerdictHold},
+		job.Rule{Header: map[string]string{"x-busy": "yes"}, Then: job.VerdictFewer},
+		job.Rule{Status: 429, Body: map[string]string{"errors.1.fatal": "true", "errors.1.detail": "null"}, Then: job.VerdictRefused},
+		job.Rule{Status: 500, Body: map[string]string{"tried": "false"}, Then: job.VerdictRetry},
 	)
 	cut := answered(200, nil, `{"response_code": 3`)
 	cut.Result.Err = errors.New("the answer was cut off")
@@ -212,7 +212,7 @@ func TestRules(t *testing.T) {
 // What a rule says of an answer is no failure of the gateway's; what can't be read is, and what we broke off ourselves is not.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	table := profile(t, "", Rule{Status: 503, Body: map[string]string{"queue": "full"}, Then: job.VerdictRetry})
+	table := profile(t, "", job.Rule{Status: 503, Body: map[string]string{"queue": "full"}, Then: job.VerdictRetry})
 	cut := answered(503, nil, `{"queue": "fu`)
 	cut.Result.Err = errors.New("the answer was cut off")
 	broken := Input{Result: job.Result{Stage: job.Sent, Err: context.Canceled}, KeySent: true, KeyLives: true}
@@ -249,7 +249,7 @@ func TestAFaultOfThisMachineIsNobodyElses(t *testing.T) {
 
 func TestBadRules(t *testing.T) {
 	t.Parallel()
-	_, err := Table{}.With([]Rule{{Then: job.VerdictDone}, {Status: 429, Then: "stop"}, {Status: 99, Then: job.VerdictHold}, {Status: 429, Then: job.VerdictHold}})
+	_, err := Table{}.With([]job.Rule{{Then: job.VerdictDone}, {Status: 429, Then: "stop"}, {Status: 99, Then: job.VerdictHold}, {Status: 429, Then: job.VerdictHold}})
 	for _, want := range []string{"rule 1: it matches every answer", `rule 2: then: "stop" is not a verdict`, "rule 3: status 99 is not"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)

@@ -30,7 +30,7 @@ func TestARepeatedAnswerToAFirstCallIsUnknown(t *testing.T) {
 	}
 	for _, then := range verdicts {
 		for _, status := range []int{200, 402, 409, 429, 500} {
-			rule := Rule{Status: status, Then: then}
+			rule := job.Rule{Status: status, Then: then}
 			if j := profile(t, "", rule).Referring("id").Judge(marked(status, `{"id":"ch_1"}`)); !unknownAndFree(j) || j.Reference != "" || !j.Foreign || !strings.Contains(j.Error, "some other job or program") {
 				t.Errorf("%d with a rule that says %s: %+v", status, then, j)
 			}
@@ -51,7 +51,7 @@ func unknownAndFree(j Judgement) bool {
 // a later one.
 func TestARepeatedAnswerThatIsCutOff(t *testing.T) {
 	t.Parallel()
-	table := profile(t, "", Rule{Status: 200, Body: map[string]string{"status": "failed"}, Then: job.VerdictRefused})
+	table := profile(t, "", job.Rule{Status: 200, Body: map[string]string{"status": "failed"}, Then: job.VerdictRefused})
 	in := marked(200, `{"sta`)
 	in.Result.Err = errors.New("the answer was cut off")
 	if j := table.Judge(in); !unknownAndFree(j) {
@@ -66,7 +66,7 @@ func TestARepeatedAnswerThatIsCutOff(t *testing.T) {
 // To a later call it is the answer to the job's own earlier one: what is decided stays decided, and what is not will never be by asking again.
 func TestARepeatedAnswerToALaterCall(t *testing.T) {
 	t.Parallel()
-	judge := func(in Input, rules ...Rule) Judgement {
+	judge := func(in Input, rules ...job.Rule) Judgement {
 		in.Again = true
 		return profile(t, "stripe", rules...).Referring("id").Judge(in)
 	}
@@ -82,14 +82,14 @@ func TestARepeatedAnswerToALaterCall(t *testing.T) {
 			t.Errorf("a decline: %+v", j)
 		}
 	}
-	if j := judge(marked(402, `{}`), Rule{Status: 402, Then: job.VerdictRetry}); j.Verdict != job.VerdictRefused {
+	if j := judge(marked(402, `{}`), job.Rule{Status: 402, Then: job.VerdictRetry}); j.Verdict != job.VerdictRefused {
 		t.Errorf("a decline that a rule has tried again with the same key: %+v", j)
 	}
-	if j := judge(marked(500, `{"declined":true}`), Rule{Status: 500, Then: job.VerdictRefused}); j.Verdict != job.VerdictRefused {
+	if j := judge(marked(500, `{"declined":true}`), job.Rule{Status: 500, Then: job.VerdictRefused}); j.Verdict != job.VerdictRefused {
 		t.Errorf("a failure that a rule takes for a decline: %+v", j)
 	}
 	for _, status := range []int{401, 403, 408, 409, 425, 429, 500, 502, 503, 504, 599} {
-		for _, rules := range [][]Rule{nil, {{Status: status, Then: job.VerdictRetry}}, {{Status: status, Then: job.VerdictHold}}, {{Status: status, Then: job.VerdictFewer}}} {
+		for _, rules := range [][]job.Rule{nil, {{Status: status, Then: job.VerdictRetry}}, {{Status: status, Then: job.VerdictHold}}, {{Status: status, Then: job.VerdictFewer}}} {
 			in := marked(status, `{}`)
 			in.Result.Header["Retry-After"] = []string{"7"}
 			if j := judge(in, rules...); !unknownAndFree(j) || !strings.Contains(j.Error, "asking again") {
@@ -146,7 +146,7 @@ func TestOnlyAnAnswerAboutThePaymentIsANo(t *testing.T) {
 		case sure.Verdict != job.VerdictRefused && unsure.Verdict != sure.Verdict:
 			t.Errorf("%d: %+v, and while unsure %+v", status, sure, unsure)
 		}
-		if j := profile(t, "", Rule{Status: status, Body: map[string]string{"a": "1"}, Then: job.VerdictRefused}).Judge(in); j.Verdict != job.VerdictRefused {
+		if j := profile(t, "", job.Rule{Status: status, Body: map[string]string{"a": "1"}, Then: job.VerdictRefused}).Judge(in); j.Verdict != job.VerdictRefused {
 			t.Errorf("%d, of which a rule says that it is a no: %+v", status, j)
 		}
 	}
@@ -164,7 +164,7 @@ func TestARedirectionIsNoNo(t *testing.T) {
 			}
 		}
 	}
-	if j := profile(t, "", Rule{Status: 308, Then: job.VerdictRefused}).Judge(answered(308, nil, "")); j.Verdict != job.VerdictRefused {
+	if j := profile(t, "", job.Rule{Status: 308, Then: job.VerdictRefused}).Judge(answered(308, nil, "")); j.Verdict != job.VerdictRefused {
 		t.Errorf("a rule does not count: %+v", j)
 	}
 }
@@ -218,7 +218,7 @@ func TestStripeOnKeys(t *testing.T) {
 // A gateway that says no with a 2xx, as Adyen does: paid is only what says so.
 func TestDoneNeedsWhatItNeeds(t *testing.T) {
 	t.Parallel()
-	table := profile(t, "stripe", Rule{Status: 200, Body: map[string]string{"resultCode": "Refused"}, Then: job.VerdictRefused}, Rule{Status: 204, Then: job.VerdictDone}).
+	table := profile(t, "stripe", job.Rule{Status: 200, Body: map[string]string{"resultCode": "Refused"}, Then: job.VerdictRefused}, job.Rule{Status: 204, Then: job.VerdictDone}).
 		Needing(map[string][]string{"resultCode": {"Authorised", "Success"}, "live": {"true"}}).Referring("pspReference")
 	cut := answered(200, nil, `{"resultCode":"Author`)
 	cut.Result.Err = errors.New("the answer was cut off")

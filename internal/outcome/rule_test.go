@@ -17,26 +17,26 @@ func TestWhatARuleAsksFor(t *testing.T) {
 	first, repeat := Input{KeySent: true, KeyLives: true}, Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}
 	lapse := Input{KeySent: true, KeyLives: true, Lapse: true}
 	for name, tc := range map[string]struct {
-		rule Rule
+		rule job.Rule
 		in   Input
 		got  job.Result
 		fits bool
 	}{
-		"a class":                        {Rule{Status: 4}, first, came(409, ""), true},
-		"another class":                  {Rule{Status: 4}, first, came(500, ""), false},
-		"first, on a first call":         {Rule{Status: 409, When: job.WhenFirst}, first, came(409, ""), true},
-		"first, on a repeat":             {Rule{Status: 409, When: job.WhenFirst}, repeat, came(409, ""), false},
-		"first, where one is forgotten":  {Rule{Status: 409, When: job.WhenFirst}, lapse, came(409, ""), false},
-		"repeat, on a repeat":            {Rule{Status: 409, When: job.WhenRepeat}, repeat, came(409, ""), true},
-		"repeat, where one is forgotten": {Rule{Status: 409, When: job.WhenRepeat}, lapse, came(409, ""), true},
-		"repeat, on a first call":        {Rule{Status: 409, When: job.WhenRepeat}, first, came(409, ""), false},
-		"an expression":                  {Rule{Body: map[string]string{"m": "/already (done|running)/"}}, first, came(422, `{"m":"is already running."}`), true},
-		"an expression, not there":       {Rule{Body: map[string]string{"m": "/^already/"}}, first, came(422, `{"m":"is already running."}`), false},
-		"an expression in a header":      {Rule{Header: map[string]string{"Reason": "/-rate$/"}}, first, came(429, "", "Reason", "endpoint-rate"), true},
-		"no header fits no expression":   {Rule{Header: map[string]string{"Reason": "/.*/"}}, first, came(429, ""), false},
+		"a class":                        {job.Rule{Status: 4}, first, came(409, ""), true},
+		"another class":                  {job.Rule{Status: 4}, first, came(500, ""), false},
+		"first, on a first call":         {job.Rule{Status: 409, When: job.WhenFirst}, first, came(409, ""), true},
+		"first, on a repeat":             {job.Rule{Status: 409, When: job.WhenFirst}, repeat, came(409, ""), false},
+		"first, where one is forgotten":  {job.Rule{Status: 409, When: job.WhenFirst}, lapse, came(409, ""), false},
+		"repeat, on a repeat":            {job.Rule{Status: 409, When: job.WhenRepeat}, repeat, came(409, ""), true},
+		"repeat, where one is forgotten": {job.Rule{Status: 409, When: job.WhenRepeat}, lapse, came(409, ""), true},
+		"repeat, on a first call":        {job.Rule{Status: 409, When: job.WhenRepeat}, first, came(409, ""), false},
+		"an expression":                  {job.Rule{Body: map[string]string{"m": "/already (done|running)/"}}, first, came(422, `{"m":"is already running."}`), true},
+		"an expression, not there":       {job.Rule{Body: map[string]string{"m": "/^already/"}}, first, came(422, `{"m":"is already running."}`), false},
+		"an expression in a header":      {job.Rule{Header: map[string]string{"Reason": "/-rate$/"}}, first, came(429, "", "Reason", "endpoint-rate"), true},
+		"no header fits no expression":   {job.Rule{Header: map[string]string{"Reason": "/.*/"}}, first, came(429, ""), false},
 	} {
 		tc.rule.Then = job.VerdictFewer // which no answer means by itself
-		table, err := Table{}.With([]Rule{tc.rule})
+		table, err := Table{}.With([]job.Rule{tc.rule})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -45,9 +45,9 @@ func TestWhatARuleAsksFor(t *testing.T) {
 			t.Errorf("%s: %s", name, v)
 		}
 	}
-	for name, r := range map[string]Rule{"when": {Status: 1, When: "never"}, "status": {Status: 7}, "high status": {Status: 600}, "expression": {Body: map[string]string{"a": "/(/"}}} {
+	for name, r := range map[string]job.Rule{"when": {Status: 1, When: "never"}, "status": {Status: 7}, "high status": {Status: 600}, "expression": {Body: map[string]string{"a": "/(/"}}} {
 		r.Then = job.VerdictDone
-		if _, err := (Table{}).With([]Rule{r}); err == nil {
+		if _, err := (Table{}).With([]job.Rule{r}); err == nil {
 			t.Errorf("%s: no fault in %+v", name, r)
 		}
 	}
@@ -78,7 +78,7 @@ func TestARuleOnAnAbsentField(t *testing.T) {
 		"no body":                 {came(200, ""), job.VerdictUnknown},
 		"cut off":                 {cut, job.VerdictRetry},
 	} {
-		table := profile(t, "", Rule{Status: 200, Body: map[string]string{"error.code": ""}, Then: job.VerdictFewer}).Needing(map[string][]string{"paid": {"yes"}})
+		table := profile(t, "", job.Rule{Status: 200, Body: map[string]string{"error.code": ""}, Then: job.VerdictFewer}).Needing(map[string][]string{"paid": {"yes"}})
 		if j := table.Judge(Input{KeySent: true, KeyLives: true, Result: tc.got}); j.Verdict != tc.want {
 			t.Errorf("%s: %+v, want %s", name, j, tc.want)
 		}
@@ -94,7 +94,7 @@ func TestARuleOnAnAbsentField(t *testing.T) {
 // What the gateway has accepted is neither done nor refused; its reference is kept, and its error says what to wait for.
 func TestAnAcceptedAnswerKeepsItsReference(t *testing.T) {
 	t.Parallel()
-	table, err := Table{}.Referring("id").With([]Rule{
+	table, err := Table{}.Referring("id").With([]job.Rule{
 		{Status: 202, Then: job.VerdictAccepted},
 		{Status: 409, When: job.WhenRepeat, Then: job.VerdictAccepted, Reference: "error.links.0.id"},
 	})
@@ -140,17 +140,17 @@ func TestAFailureThatARuleTakesForUnknownIsTheGateways(t *testing.T) {
 	t.Parallel()
 	repeat := Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}
 	for name, tc := range map[string]struct {
-		rule  Rule
+		rule  job.Rule
 		in    Input
 		code  int
 		fault bool
 	}{
-		"unknown":           {Rule{Status: 5, Then: job.VerdictUnknown}, Input{KeySent: true, KeyLives: true}, 502, true},
-		"a repeated answer": {Rule{Status: 5, When: job.WhenRepeat, Then: job.VerdictUnknown}, repeat, 500, false},
-		"another meaning":   {Rule{Status: 5, Then: job.VerdictRetry}, Input{KeySent: true, KeyLives: true}, 500, false},
-		"no failure":        {Rule{Status: 4, Then: job.VerdictUnknown}, Input{KeySent: true, KeyLives: true}, 400, false},
+		"unknown":           {job.Rule{Status: 5, Then: job.VerdictUnknown}, Input{KeySent: true, KeyLives: true}, 502, true},
+		"a repeated answer": {job.Rule{Status: 5, When: job.WhenRepeat, Then: job.VerdictUnknown}, repeat, 500, false},
+		"another meaning":   {job.Rule{Status: 5, Then: job.VerdictRetry}, Input{KeySent: true, KeyLives: true}, 500, false},
+		"no failure":        {job.Rule{Status: 4, Then: job.VerdictUnknown}, Input{KeySent: true, KeyLives: true}, 400, false},
 	} {
-		table, err := Table{}.With([]Rule{tc.rule})
+		table, err := Table{}.With([]job.Rule{tc.rule})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func TestAFailureThatARuleTakesForUnknownIsTheGateways(t *testing.T) {
 // A call that runs for longer than all attempts take would leave its job exhausted, though it was charged.
 func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 	t.Parallel()
-	table, err := Table{}.With([]Rule{{Status: 4, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 2, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 5, Then: job.VerdictRetry}})
+	table, err := Table{}.With([]job.Rule{{Status: 4, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 2, Body: map[string]string{"code": "in_use"}, Then: job.VerdictRetry}, {Status: 5, Then: job.VerdictRetry}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 // An access token that ran out says nothing of the job, whatever its earlier calls came to. A rule on 401 decides all the same, and so does any other answer.
 func TestA401OnATokenThatWasReplacedSaysNothing(t *testing.T) {
 	t.Parallel()
-	ruled, err := Table{}.With([]Rule{{Status: 401, Then: job.VerdictRefused}})
+	ruled, err := Table{}.With([]job.Rule{{Status: 401, Then: job.VerdictRefused}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,19 +220,19 @@ func TestAnErrorNamesWhatOfTheBodyDecided(t *testing.T) {
 	t.Parallel()
 	body := `{"first":"` + strings.Repeat("x", 600) + `","status":"requires_action","detail":"no money"}`
 	for name, tc := range map[string]struct {
-		rule Rule
+		rule job.Rule
 		got  job.Result
 		why  string
 	}{
-		"a value":                 {Rule{Body: map[string]string{"status": "requires_action"}}, came(200, body), "HTTP 200, status is requires_action"},
-		"two, in their order":     {Rule{Body: map[string]string{"status": "requires_action", "code": ""}}, came(200, body), "HTTP 200, code is empty and status is requires_action"},
-		"an expression":           {Rule{Body: map[string]string{"detail": "/money/"}}, came(402, body), "HTTP 402, detail matches /money/"},
-		"no field":                {Rule{Status: 402}, came(402, body), "HTTP 402"},
-		"a rule that differs":     {Rule{Body: map[string]string{"status": "canceled"}}, came(402, body), "HTTP 402"},
-		"a failure of the server": {Rule{Body: map[string]string{"status": "requires_action"}}, came(500, body), "HTTP 500"},
+		"a value":                 {job.Rule{Body: map[string]string{"status": "requires_action"}}, came(200, body), "HTTP 200, status is requires_action"},
+		"two, in their order":     {job.Rule{Body: map[string]string{"status": "requires_action", "code": ""}}, came(200, body), "HTTP 200, code is empty and status is requires_action"},
+		"an expression":           {job.Rule{Body: map[string]string{"detail": "/money/"}}, came(402, body), "HTTP 402, detail matches /money/"},
+		"no field":                {job.Rule{Status: 402}, came(402, body), "HTTP 402"},
+		"a rule that differs":     {job.Rule{Body: map[string]string{"status": "canceled"}}, came(402, body), "HTTP 402"},
+		"a failure of the server": {job.Rule{Body: map[string]string{"status": "requires_action"}}, came(500, body), "HTTP 500"},
 	} {
 		tc.rule.Then = job.VerdictRefused
-		table, err := Table{}.With([]Rule{tc.rule})
+		table, err := Table{}.With([]job.Rule{tc.rule})
 		if err != nil {
 			t.Fatal(err)
 		}

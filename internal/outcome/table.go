@@ -9,32 +9,10 @@ import (
 	"spillway/internal/job"
 )
 
-// Rule gives an answer a meaning. Everything that is set must match.
-type Rule struct {
-	// Status is the HTTP status, or 1 to 5 for all statuses with that first digit. 0 = any.
-	Status int
-	// When is job.WhenFirst, job.WhenRepeat, or empty for both.
-	When string
-	// Header maps names, in any case, to required values. "" requires that the header is absent. A value
-	// between slashes is a regular expression.
-	Header map[string]string
-	// Body maps dotted paths in the JSON answer (error.code, items.0.id) to required values, as text: 301 and
-	// "301" are the same, true and null are words. "" requires that the field is absent or empty, in a body
-	// that has fields. In a form-encoded answer, paths are flat names. A value between slashes is a regular
-	// expression.
-	Body map[string]string
-	// Then is the meaning of such an answer.
-	Then job.Verdict
-	// Scope is what a hold applies to. Empty means the gateway.
-	Scope job.Scope
-	// Reference is the dotted path of the gateway's reference in such an answer. Empty means the table's.
-	Reference string
-}
-
 // Table is an ordered list of rules, which precede the meaning of the status. The zero Table is profile
 // "default".
 type Table struct {
-	user, profile []Rule
+	user, profile []job.Rule
 	reference     string
 	needs         map[string][]string // required values in the body of a 2xx, for done
 	own           map[string]string   // fields of the body compared with the job
@@ -55,10 +33,10 @@ func Profile(name string) (Table, error) {
 }
 
 // With returns the table with rules put first. The first rule that matches decides.
-func (t Table) With(rules []Rule) (Table, error) {
+func (t Table) With(rules []job.Rule) (Table, error) {
 	var faults []error
 	for i, r := range rules {
-		if err := r.check(); err != nil {
+		if err := checkRule(r); err != nil {
 			faults = append(faults, fmt.Errorf("rule %d: %w", i+1, err))
 		}
 	}
@@ -106,7 +84,7 @@ func (t Table) Needing(needs map[string][]string) Table {
 	return t
 }
 
-func (r Rule) check() error {
+func checkRule(r job.Rule) error {
 	switch {
 	case r.Status == 0 && len(r.Header) == 0 && len(r.Body) == 0:
 		return errors.New("it matches every answer: give it a status, a header or a body")
@@ -140,13 +118,13 @@ func checkWanted(all ...map[string]string) error {
 // several reasons: a lock timeout, which the body names and which lacks the header, and a limit on one resource
 // concern only that object; any other 429 holds, by default. A key can be in use by a call that is still
 // running, or have been used with other parameters, which says nothing about that call's outcome.
-func stripe() []Rule {
+func stripe() []job.Rule {
 	const header = "Stripe-Rate-Limited-Reason"
 	otherUse := map[string]string{"error.type": "idempotency_error"}
-	reason := func(value string, then job.Verdict) Rule {
-		return Rule{Status: 429, Header: map[string]string{header: value}, Then: then}
+	reason := func(value string, then job.Verdict) job.Rule {
+		return job.Rule{Status: 429, Header: map[string]string{header: value}, Then: then}
 	}
-	return []Rule{
+	return []job.Rule{
 		reason("global-rate", job.VerdictHold),
 		reason("endpoint-rate", job.VerdictHold),
 		reason("global-concurrency", job.VerdictFewer),

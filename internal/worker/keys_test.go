@@ -176,7 +176,7 @@ func TestAPaymentThatWasBegunMayHaveCharged(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]bool{200: true, 202: true, 302: true, 422: true, 402: false, 404: false, 425: false, 429: false} {
 		r := setup(t, job.Result{}, true)
-		table, err := outcome.Table{}.With([]outcome.Rule{{Status: status, Then: job.VerdictRetry}})
+		table, err := outcome.Table{}.With([]job.Rule{{Status: status, Then: job.VerdictRetry}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func (r *rig) configured(sent string) {
 }
 
 // judging makes the worker judge answers by these rules.
-func (r *rig) judging(rules ...outcome.Rule) {
+func (r *rig) judging(rules ...job.Rule) {
 	r.t.Helper()
 	table, err := outcome.Table{}.With(rules)
 	if err != nil {
@@ -300,7 +300,7 @@ func TestARuleMakesNoCallAgainThatMayHaveCharged(t *testing.T) {
 			for _, keys := range []bool{true, false} {
 				r := setup(t, job.Result{}, keys)
 				r.pacer.few = 1
-				r.judging(outcome.Rule{Status: status, Body: map[string]string{"code": "busy"}, Then: v})
+				r.judging(job.Rule{Status: status, Body: map[string]string{"code": "busy"}, Then: v})
 				r.accept(job.Job{ID: "j"})
 				busy := answered(status, nil)
 				busy.Body = []byte(`{"code":"busy"}`)
@@ -387,7 +387,7 @@ func TestARefusalAfterALossOfRedisIsNoNo(t *testing.T) {
 func accepted(t *testing.T, reference string) *rig {
 	t.Helper()
 	r := setup(t, job.Result{Stage: job.Answered, Status: 202, Body: []byte(`{"id":"` + reference + `"}`)}, true)
-	table, err := outcome.Table{}.Referring("id").With([]outcome.Rule{{Status: 202, Then: job.VerdictAccepted}})
+	table, err := outcome.Table{}.Referring("id").With([]job.Rule{{Status: 202, Then: job.VerdictAccepted}})
 	if err != nil {
 		t.Fatal(err)
 	}

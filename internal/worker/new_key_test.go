@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"spillway/internal/job"
-	"spillway/internal/outcome"
 	"spillway/internal/worker"
 )
 
@@ -17,7 +16,7 @@ var spent = job.Result{Stage: job.Answered, Status: 422, Body: []byte(`{"code":"
 func newKeyRig(t *testing.T, keys bool) *rig {
 	t.Helper()
 	r := setup(t, job.Result{}, keys)
-	r.judging(outcome.Rule{Status: 422, Body: map[string]string{"code": "key_spent"}, Then: job.VerdictNewKey})
+	r.judging(job.Rule{Status: 422, Body: map[string]string{"code": "key_spent"}, Then: job.VerdictNewKey})
 	r.accept(job.Job{ID: "j"})
 	return r
 }

@@ -21,7 +21,7 @@ func TestAJobTakesItsRoute(t *testing.T) {
 	other := &sender{answer: answered(http.StatusTeapot, nil)}
 	table, err := outcome.Profile("default")
 	if err == nil {
-		table, err = table.With([]outcome.Rule{{Status: http.StatusTeapot, Then: job.VerdictDone}})
+		table, err = table.With([]job.Rule{{Status: http.StatusTeapot, Then: job.VerdictDone}})
 	}
 	if err != nil {
 		t.Fatal(err)
