@@ -16,6 +16,7 @@ import (
 	"spillway/internal/httpapi"
 	"spillway/internal/job"
 	"spillway/internal/oidc"
+	"spillway/internal/roles"
 )
 
 // address is where run serves HTTP. given says that it was configured: then no other one may be used.
@@ -29,7 +30,7 @@ type address struct {
 func accessOf(cfg *config.Config) httpapi.Access {
 	a := httpapi.Access{Token: cfg.Token.Reveal(), Previous: cfg.TokenPrevious.Reveal(), SecureCookie: cfg.CookieSecure}
 	for _, t := range cfg.Tokens {
-		a.Tokens = append(a.Tokens, httpapi.Token{Name: t.Name, Person: t.Person, Role: t.Role, SHA256: t.SHA256, Length: t.Length, Gateways: t.Gateways, Expires: t.Expires})
+		a.Tokens = append(a.Tokens, t.Token)
 	}
 	if cfg.OIDC != nil {
 		a.Provider = providerOf(cfg.OIDC)
@@ -42,7 +43,7 @@ func providerOf(o *config.OIDC) *oidc.Provider {
 	c := oidc.Config{Issuer: o.Issuer, ClientID: o.ClientID, ClientSecret: o.ClientSecret.Reveal(), Redirect: o.Redirect, DeviceClientID: o.DeviceClientID,
 		Audiences: o.Audiences, Scopes: o.Scopes, Name: o.Name, Session: o.Session}
 	for _, r := range o.Roles {
-		c.Rules = append(c.Rules, oidc.Rule{Claim: r.Claim, Is: r.Is, Role: r.Role, Gateways: r.Gateways})
+		c.Rules = append(c.Rules, r.Rule)
 	}
 	return oidc.New(c)
 }
@@ -104,7 +105,7 @@ func loopback(host string) bool {
 // guessable reports whether a token is too short.
 func (a address) guessable() bool {
 	return a.access.Token != "" && len(a.access.Token) < config.LeastToken || a.access.Previous != "" && len(a.access.Previous) < config.LeastToken ||
-		slices.ContainsFunc(a.access.Tokens, func(t httpapi.Token) bool { return t.Length > 0 && t.Length < config.LeastToken })
+		slices.ContainsFunc(a.access.Tokens, func(t roles.Token) bool { return t.Length > 0 && t.Length < config.LeastToken })
 }
 
 // warn logs unwise settings.

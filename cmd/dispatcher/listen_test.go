@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"spillway/internal/httpapi"
+	"spillway/internal/roles"
 	"spillway/internal/testkit"
 )
 
@@ -34,8 +35,8 @@ func TestWhichTokenAnAddressNeeds(t *testing.T) {
 		{address{text: "localhost:1", access: httpapi.Access{Token: "short"}}, want{warned: "can be guessed"}},
 		{address{text: "[::1]:1", access: httpapi.Access{Token: firstToken, Previous: "short"}}, want{warned: "can be guessed"}},
 		{address{text: "127.0.0.1:1", access: httpapi.Access{Token: firstToken}}, want{}},
-		{address{text: "0.0.0.0:1", access: httpapi.Access{Tokens: []httpapi.Token{{Name: "ann", Length: 15}}}}, want{refused: "can be guessed"}},
-		{address{text: "0.0.0.0:1", access: httpapi.Access{Tokens: []httpapi.Token{{Name: "ann", Length: 16}, {Name: "bob"}}}}, want{warned: "in clear over the network"}},
+		{address{text: "0.0.0.0:1", access: httpapi.Access{Tokens: []roles.Token{{Name: "ann", Length: 15}}}}, want{refused: "can be guessed"}},
+		{address{text: "0.0.0.0:1", access: httpapi.Access{Tokens: []roles.Token{{Name: "ann", Length: 16}, {Name: "bob"}}}}, want{warned: "in clear over the network"}},
 	} {
 		var log bytes.Buffer
 		at, c := one.at, one.want

@@ -66,15 +66,15 @@ func houseOf(t *testing.T, r *rig) *house {
 	log := slog.New(slog.NewTextHandler(h.log, nil))
 	s := served{file: newInForce(h.cfg), door: newDoor(dispatch.Door(db.Client, h.cfg, apiPatience)), db: db, log: log, gateways: h.cfg.Gateways}
 	guard := httpapi.NewGuard("")
-	var all []httpapi.Token
+	var all []roles.Token
 	for _, role := range roles.All() {
-		all = append(all, httpapi.Token{Name: string(role) + "-1", Role: role, SHA256: sha256.Sum256([]byte(tokenOf(role)))},
-			httpapi.Token{Name: string(role) + "-2", Role: role, SHA256: sha256.Sum256([]byte(scopedTo(role))), Gateways: []string{h.one}})
+		all = append(all, roles.Token{Name: string(role) + "-1", Role: role, SHA256: sha256.Sum256([]byte(tokenOf(role)))},
+			roles.Token{Name: string(role) + "-2", Role: role, SHA256: sha256.Sum256([]byte(scopedTo(role))), Gateways: []string{h.one}})
 	}
-	all = append(all, httpapi.Token{Name: "approver-3", Role: roles.Approver, SHA256: sha256.Sum256([]byte(endedToken)), Expires: time.Now().Add(-time.Hour)},
-		httpapi.Token{Name: "producer-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(namesake))},
-		httpapi.Token{Name: "operator-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(ownToken))},
-		httpapi.Token{Name: "night-shift", Person: "Operator-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(personToken))})
+	all = append(all, roles.Token{Name: "approver-3", Role: roles.Approver, SHA256: sha256.Sum256([]byte(endedToken)), Expires: time.Now().Add(-time.Hour)},
+		roles.Token{Name: "producer-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(namesake))},
+		roles.Token{Name: "operator-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(ownToken))},
+		roles.Token{Name: "night-shift", Person: "Operator-1", Role: roles.Approver, SHA256: sha256.Sum256([]byte(personToken))})
 	h.issuer = testkit.NewIssuer(t)
 	guard.Use(httpapi.Access{Tokens: all, Provider: h.provider()})
 	guard.Tell(log, nil)
@@ -95,7 +95,7 @@ func houseOf(t *testing.T, r *rig) *house {
 func (h *house) provider() *oidc.Provider {
 	cfg := oidc.Config{Issuer: h.issuer.URL, ClientID: "spillway", ClientSecret: "canary-secret-of-the-client", Redirect: "http://127.0.0.1/login/callback", Name: "email"}
 	for _, role := range roles.All() {
-		cfg.Rules = append(cfg.Rules, oidc.Rule{Claim: "groups", Is: string(role), Role: role}, oidc.Rule{Claim: "groups", Is: string(role) + "-2", Role: role, Gateways: []string{h.one}})
+		cfg.Rules = append(cfg.Rules, roles.Rule{Claim: "groups", Is: string(role), Role: role}, roles.Rule{Claim: "groups", Is: string(role) + "-2", Role: role, Gateways: []string{h.one}})
 	}
 	return oidc.New(cfg)
 }

@@ -38,16 +38,10 @@ type OIDC struct {
 	Roles []OIDCRole
 }
 
-// OIDCRole gives a role to logins with a claim.
+// OIDCRole gives a role to logins with a claim, and says where the file names it.
 type OIDCRole struct {
-	// At is where the file names it.
+	roles.Rule
 	At Position
-	// Claim must be Is, or contain it among its values. Its name may be a dotted path.
-	Claim, Is string
-	// Role is the role that they get.
-	Role roles.Role
-	// Gateways are the gateways visible to them. Empty (default): all.
-	Gateways []string
 }
 
 // RedirectPath is the console's path to which a provider redirects browsers.

@@ -13,28 +13,10 @@ import (
 	"spillway/internal/roles"
 )
 
-// Token is an HTTP token with a name and a role.
+// Token is a named token, and where the file names it.
 type Token struct {
-	// Name is who uses it, for the audit trail and the log: 1 to 40 of a-z, 0-9, ., _, @ and -. Several tokens
-	// may have the same name, with the same role and gateways.
-	Name string
-	// Person is the token's owner: the name at the OpenID provider, or any name shared by all tokens of that
-	// person. Nobody can approve what they submitted or requested themselves, with whichever of their tokens.
-	// Empty (default): only Name identifies the owner.
-	Person string
-	// At is where the file names it.
+	roles.Token
 	At Position
-	// Role is the role that it gives.
-	Role roles.Role
-	// SHA256 is the digest of the token's value. All zero if the value is an unset variable that is not
-	// required.
-	SHA256 [sha256.Size]byte
-	// Length is the length of the value in bytes; 0: the file has only its digest.
-	Length int
-	// Gateways are the gateways visible to it. Empty (default): all.
-	Gateways []string
-	// Expires is when it expires. Zero (default): never.
-	Expires time.Time
 }
 
 // Guarded reports whether callers of the HTTP server need a token or a login.

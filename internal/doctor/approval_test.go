@@ -16,7 +16,7 @@ func TestAnApprovalThatBindsNobody(t *testing.T) {
 	t.Parallel()
 	g := config.Gateway{Name: "stripe", Approval: job.Approval{BatchOver: job.Amounts{"EUR": big.NewInt(1)}}}
 	token := func(role roles.Role, gateways ...string) []config.Token {
-		return []config.Token{{Role: role, Gateways: gateways}}
+		return []config.Token{{Token: roles.Token{Role: role, Gateways: gateways}}}
 	}
 	for _, c := range []struct {
 		tokens []config.Token

@@ -33,28 +33,13 @@ type Access struct {
 	// Previous is accepted as well as Token, while callers change from one to the other. Empty: there is none.
 	Previous string
 	// Tokens have names and roles.
-	Tokens []Token
+	Tokens []roles.Token
 	// Provider is the OpenID provider for logins. Nil: there is none. Without Token, Tokens and Provider,
 	// everyone has access.
 	Provider *oidc.Provider
 	// SecureCookie restricts the cookie to TLS. Default: if the request came over TLS, or a proxy says that it
 	// did.
 	SecureCookie bool
-}
-
-// Token is a named token.
-type Token struct {
-	Name string
-	// Person is its owner. Empty: not configured.
-	Person string
-	Role   roles.Role
-	// SHA256 is the digest of its value, and Length the value's length in bytes; 0: unknown.
-	SHA256 [sha256.Size]byte
-	Length int
-	// Gateways are the gateways visible to it. Empty: all.
-	Gateways []string
-	// Expires is when it expires. Zero: never.
-	Expires time.Time
 }
 
 // Open reports whether everyone has access.
@@ -103,12 +88,12 @@ func (g *Guard) Use(a Access) {
 	everything := roles.Identity{Role: roles.Admin, Proof: roles.BySharer}
 	for _, text := range []string{a.Token, a.Previous} {
 		if text != "" {
-			in.tokens = append(in.tokens, newCredential(Token{SHA256: sha256.Sum256([]byte(text)), Length: len(text)}, everything))
+			in.tokens = append(in.tokens, newCredential(roles.Token{SHA256: sha256.Sum256([]byte(text)), Length: len(text)}, everything))
 		}
 	}
 	if a.Token != "" && a.Previous != "" {
 		in.tokens[1].session = in.tokens[0].session // logins with the old token stay valid when it is removed
-		in.tokens = append(in.tokens, credential{who: everything, session: newCredential(Token{SHA256: in.tokens[1].digest}, everything).session})
+		in.tokens = append(in.tokens, credential{who: everything, session: newCredential(roles.Token{SHA256: in.tokens[1].digest}, everything).session})
 	}
 	for _, t := range a.Tokens {
 		in.tokens = append(in.tokens, newCredential(t, roles.Identity{Name: t.Name, Person: t.Person, Role: t.Role, Gateways: t.Gateways, Proof: roles.ByToken}))

@@ -15,10 +15,10 @@ import (
 func TestWhatALoginWasLetInForEnds(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
-	rules := func(all ...oidc.Rule) Access {
+	rules := func(all ...roles.Rule) Access {
 		return Access{Provider: oidc.New(oidc.Config{Issuer: i.URL, ClientID: "spillway", Name: "email", Rules: all})}
 	}
-	support, ops := oidc.Rule{Claim: "groups", Is: "support", Role: roles.Viewer}, oidc.Rule{Claim: "groups", Is: "ops", Role: roles.Operator}
+	support, ops := roles.Rule{Claim: "groups", Is: "support", Role: roles.Viewer}, roles.Rule{Claim: "groups", Is: "ops", Role: roles.Operator}
 	g := NewGuard("")
 	g.Use(rules(support))
 	ask := func(claims map[string]any) (credential, *problem) {
@@ -42,7 +42,7 @@ func TestWhatALoginWasLetInForEnds(t *testing.T) {
 		still  bool
 	}{
 		"the same": {rules(support), true}, "one more rule": {rules(support, ops), true}, "no such rule": {rules(ops), false}, "one gateway": {rules(scoped), false},
-		"no provider": {Access{Token: "t0ken"}, false}, "another provider": {Access{Provider: oidc.New(oidc.Config{Issuer: "https://other", ClientID: "spillway", Name: "email", Rules: []oidc.Rule{support}})}, false},
+		"no provider": {Access{Token: "t0ken"}, false}, "another provider": {Access{Provider: oidc.New(oidc.Config{Issuer: "https://other", ClientID: "spillway", Name: "email", Rules: []roles.Rule{support}})}, false},
 	} {
 		g.Use(a.access)
 		if g.still(c) != a.still {

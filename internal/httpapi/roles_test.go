@@ -17,8 +17,8 @@ import (
 	"spillway/internal/roles"
 )
 
-func named(name string, role roles.Role, secret string) Token {
-	return Token{Name: name, Role: role, SHA256: sha256.Sum256([]byte(secret)), Length: len(secret)}
+func named(name string, role roles.Role, secret string) roles.Token {
+	return roles.Token{Name: name, Role: role, SHA256: sha256.Sum256([]byte(secret)), Length: len(secret)}
 }
 
 const longSecret = "a secret of more than sixteen bytes"
@@ -50,7 +50,7 @@ func TestATokenEnds(t *testing.T) {
 	api.cfg.Guard.Tell(slog.New(slog.NewTextHandler(&log, nil)), nil)
 	first, second := named("billing", roles.Viewer, longSecret+" 1"), named("billing", roles.Viewer, longSecret+" 2")
 	first.Expires = time.Now().Add(time.Hour)
-	api.cfg.Guard.Use(Access{Tokens: []Token{first, second}})
+	api.cfg.Guard.Use(Access{Tokens: []roles.Token{first, second}})
 	for _, token := range []string{longSecret + " 1", longSecret + " 2"} {
 		if got := codeOf(api, "/metrics", token, "192.0.2.1:1"); got != 200 {
 			t.Errorf("%s: %d", token, got)
@@ -69,7 +69,7 @@ func TestATokenEnds(t *testing.T) {
 		t.Errorf("the cookie: %d", got)
 	}
 	first.Expires = time.Now().Add(-time.Second)
-	api.cfg.Guard.Use(Access{Tokens: []Token{first, second}})
+	api.cfg.Guard.Use(Access{Tokens: []roles.Token{first, second}})
 	if one, two, page := codeOf(api, "/metrics", longSecret+" 1", "192.0.2.1:1"), codeOf(api, "/metrics", longSecret+" 2", "192.0.2.1:1"), visit(api, "/", with).Code; one != 401 || two != 200 || page != 401 {
 		t.Errorf("after the end of the first: %d, the second %d, its cookie %d", one, two, page)
 	}
@@ -82,7 +82,7 @@ func TestATokenEnds(t *testing.T) {
 func TestNothingIsNoToken(t *testing.T) {
 	t.Parallel()
 	api := guarded("", http.NotFoundHandler())
-	api.cfg.Guard.Use(Access{Tokens: []Token{{Name: "x", Role: roles.Admin, SHA256: sha256.Sum256(nil)}}})
+	api.cfg.Guard.Use(Access{Tokens: []roles.Token{{Name: "x", Role: roles.Admin, SHA256: sha256.Sum256(nil)}}})
 	for _, header := range []string{"Bearer", "Bearer ", "bearer"} {
 		if got := visit(api, "/metrics", func(r *http.Request) { r.Header.Set("Authorization", header) }).Code; got != 401 {
 			t.Errorf("%q: %d", header, got)

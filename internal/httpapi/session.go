@@ -52,7 +52,7 @@ type session struct {
 
 // newCredential returns a token prepared for checking requests. Its sessions contain a text that can be made
 // only from the token, and from which the token can't be derived.
-func newCredential(t Token, who roles.Identity) credential {
+func newCredential(t roles.Token, who roles.Identity) credential {
 	mac := hmac.New(sha256.New, t.SHA256[:])
 	mac.Write([]byte("console session"))
 	return credential{digest: t.SHA256, who: who, expires: t.Expires, session: hex.EncodeToString(mac.Sum(nil)), short: t.Length > 0 && t.Length < LeastToken}

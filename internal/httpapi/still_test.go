@@ -44,11 +44,11 @@ func TestALongRequestEndsWithItsToken(t *testing.T) {
 	mine.Gateways = []string{"g"}
 	over, other, viewer := mine, mine, mine
 	over.Expires, other.Gateways, viewer.Role = time.Now().Add(-time.Second), []string{"h"}, roles.Viewer
-	for name, then := range map[string][]Token{"taken out": {named("x", roles.Admin, longSecret+"2")}, "ended": {over}, "of another gateway": {other}, "another role": {viewer}} {
+	for name, then := range map[string][]roles.Token{"taken out": {named("x", roles.Admin, longSecret+"2")}, "ended": {over}, "of another gateway": {other}, "another role": {viewer}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			guard, door, feed := NewGuard(""), &openDoor{}, &endless{}
-			guard.Use(Access{Tokens: []Token{mine}})
+			guard.Use(Access{Tokens: []roles.Token{mine}})
 			srv := httptest.NewServer(New(Config{Guard: guard, Door: door, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return feed, nil }}))
 			defer srv.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -98,9 +98,9 @@ func TestALongRequestEndsWithItsToken(t *testing.T) {
 	t.Run("while it waits", func(t *testing.T) {
 		t.Parallel()
 		guard := NewGuard("")
-		guard.Use(Access{Tokens: []Token{mine}})
+		guard.Use(Access{Tokens: []roles.Token{mine}})
 		api := New(Config{Guard: guard, Door: &openDoor{}, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return &endless{}, nil }})
-		time.AfterFunc(100*time.Millisecond, func() { guard.Use(Access{Tokens: []Token{over}}) })
+		time.AfterFunc(100*time.Millisecond, func() { guard.Use(Access{Tokens: []roles.Token{over}}) })
 		got := visit(api, "/v1/gateways/g/outcomes?after=none&wait=30s", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+longSecret) })
 		if got.Code != http.StatusUnauthorized {
 			t.Errorf("%d %s", got.Code, got.Body)
@@ -109,9 +109,9 @@ func TestALongRequestEndsWithItsToken(t *testing.T) {
 	t.Run("and goes on with a token that stays", func(t *testing.T) {
 		t.Parallel()
 		guard := NewGuard("")
-		guard.Use(Access{Tokens: []Token{mine}})
+		guard.Use(Access{Tokens: []roles.Token{mine}})
 		api := New(Config{Guard: guard, Door: &openDoor{}, Gateways: map[string]Gateway{"g": {MaxCost: 1}}, Outcomes: func(string) (Outcomes, error) { return &endless{}, nil }})
-		time.AfterFunc(50*time.Millisecond, func() { guard.Use(Access{Tokens: []Token{named("new", roles.Viewer, longSecret+"3"), mine}}) })
+		time.AfterFunc(50*time.Millisecond, func() { guard.Use(Access{Tokens: []roles.Token{named("new", roles.Viewer, longSecret+"3"), mine}}) })
 		got := visit(api, "/v1/gateways/g/outcomes?after=none&wait=300ms", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+longSecret) })
 		if got.Code != http.StatusOK {
 			t.Errorf("%d %s", got.Code, got.Body)

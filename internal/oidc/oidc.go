@@ -58,16 +58,7 @@ type Config struct {
 	Session time.Duration
 	// Rules map logins to roles. The first match gives the role; later matches with the same role add their
 	// gateways.
-	Rules []Rule
-}
-
-// Rule gives a role to logins with a claim.
-type Rule struct {
-	// Claim must be Is, or contain it among its values.
-	Claim, Is string
-	Role      roles.Role
-	// Gateways are the visible gateways. Empty: all.
-	Gateways []string
+	Rules []roles.Rule
 }
 
 // Kind says what is wrong with a login.

@@ -24,7 +24,8 @@ const secret = "canary-client-secret-of-a-test"
 // provider returns the provider as a dispatcher sees it, without a limit on how often the keys are read.
 func provider(i *testkit.Issuer, with ...func(*Config)) *Provider {
 	cfg := Config{Issuer: i.URL, ClientID: "spillway", ClientSecret: secret, Redirect: "http://127.0.0.1/login/callback", DeviceClientID: "spillway-cli", Audiences: []string{"payments-api"}, Name: "email",
-		Rules: []Rule{{"groups", "payments-ops", roles.Operator, []string{"stripe"}}, {"groups", "payments-eu", roles.Operator, []string{"adyen"}}, {"groups", "support", roles.Viewer, nil}, {"realm_access.roles", "root", roles.Admin, nil}}}
+		Rules: []roles.Rule{{Claim: "groups", Is: "payments-ops", Role: roles.Operator, Gateways: []string{"stripe"}}, {Claim: "groups", Is: "payments-eu", Role: roles.Operator, Gateways: []string{"adyen"}},
+			{Claim: "groups", Is: "support", Role: roles.Viewer}, {Claim: "realm_access.roles", Is: "root", Role: roles.Admin}}}
 	for _, f := range with {
 		f(&cfg)
 	}
@@ -118,7 +119,7 @@ func TestAnAddressThatIsNotVerifiedGivesNoRole(t *testing.T) {
 	t.Parallel()
 	i := testkit.NewIssuer(t)
 	p := provider(i, func(c *Config) {
-		c.Name, c.Rules = "sub", []Rule{{Claim: "email", Is: "boss@example.com", Role: roles.Admin}}
+		c.Name, c.Rules = "sub", []roles.Rule{{Claim: "email", Is: "boss@example.com", Role: roles.Admin}}
 	})
 	for verified, want := range map[any]bool{true: true, nil: true, false: false, "false": false} {
 		l, err := p.Check(t.Context(), i.Token(map[string]any{"email": "boss@example.com", "email_verified": verified}))

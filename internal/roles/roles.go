@@ -4,8 +4,10 @@ package roles
 
 import (
 	"context"
+	"crypto/sha256"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Role is what a token may do.
@@ -23,6 +25,38 @@ const (
 
 // All returns the roles, the one with the fewest rights first.
 func All() []Role { return []Role{Metrics, Viewer, Producer, Operator, Approver, Admin} }
+
+// Token is an HTTP token with a name and a role.
+type Token struct {
+	// Name is who uses it, for the audit trail and the log: 1 to 40 of a-z, 0-9, ., _, @ and -. Several tokens
+	// may have the same name, with the same role and gateways.
+	Name string
+	// Person is the token's owner: the name at the OpenID provider, or any name shared by all tokens of that
+	// person. Nobody can approve what they submitted or requested themselves, with whichever of their tokens.
+	// Empty (default): only Name identifies the owner.
+	Person string
+	// Role is the role that it gives.
+	Role Role
+	// SHA256 is the digest of the token's value. All zero if the value is an unset variable that is not
+	// required.
+	SHA256 [sha256.Size]byte
+	// Length is the length of the value in bytes; 0: unknown, as only its digest is configured.
+	Length int
+	// Gateways are the gateways visible to it. Empty (default): all.
+	Gateways []string
+	// Expires is when it expires. Zero (default): never.
+	Expires time.Time
+}
+
+// Rule gives a role to logins with a claim.
+type Rule struct {
+	// Claim must be Is, or contain it among its values. Its name may be a dotted path.
+	Claim, Is string
+	// Role is the role that they get.
+	Role Role
+	// Gateways are the gateways visible to them. Empty (default): all.
+	Gateways []string
+}
 
 // Need is what an operation, path or page requires of the sender. Nobody meets the zero Need.
 type Need int
