@@ -80,7 +80,7 @@ local known, route_of, lane_of, damaged, fresh = {}, {}, {}, {}, none_known()
 if not fresh then
   for _, record in ipairs(records) do
     local is = ask('HMGET', record, '@digest', '@route', '@lane')
-    known[record], route_of[record], lane_of[record], damaged[record] = is and is[1], is and is[2] or '', is and is[3] or '', is == nil
+    known[record], route_of[record], lane_of[record], damaged[record] = is and is[1], is and is[2], is and is[3], is == nil
   end
 end
 
@@ -145,18 +145,21 @@ local fields = {'@state', '', '@generation', '1', '@digest', '', '@accepted_at',
 local function record_new(i, state, place, n)
   local record, money = records[i], sub(text, money_at[i], traits_at[i] - 1)
   fields[2], fields[6] = state, digests[i]
-  if cost ~= 1 then fields[n + 1], fields[n + 2], n = '@cost', int(cost), n + 2 end
-  if due then fields[n + 1], fields[n + 2], n = '@not_before', due, n + 2 end
-  if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
   if batch ~= '' then fields[n + 1], fields[n + 2], n = '@batch', batch, n + 2 end
-  if route ~= '' then fields[n + 1], fields[n + 2], n = '@route', route, n + 2 end
-  if lane ~= '' then fields[n + 1], fields[n + 2], n = '@lane', lane, n + 2 end
-  if class ~= '' then fields[n + 1], fields[n + 2], n = '@priority', class, n + 2 end
+  if traits_at[i] ~= payload_at[i] then
+    if cost ~= 1 then fields[n + 1], fields[n + 2], n = '@cost', int(cost), n + 2 end
+    if due then fields[n + 1], fields[n + 2], n = '@not_before', due, n + 2 end
+    if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
+    if route ~= '' then fields[n + 1], fields[n + 2], n = '@route', route, n + 2 end
+    if lane ~= '' then fields[n + 1], fields[n + 2], n = '@lane', lane, n + 2 end
+    if class ~= '' then fields[n + 1], fields[n + 2], n = '@priority', class, n + 2 end
+    route_of[record], lane_of[record] = route, lane
+  end
   if money ~= '' then fields[n + 1], fields[n + 2], n = '@money', money, n + 2 end
   call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
   books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
   if batch ~= '' and sums_free ~= '' and sub(money, 1, 1) == '-' then below[#below + 1], below[#below + 2] = batch, money end
-  known[record], route_of[record], lane_of[record] = digests[i], route, lane
+  known[record] = digests[i]
   accepted = accepted + 1
 end
 
@@ -312,7 +315,7 @@ local function answer(i)
   if digest and digest ~= digests[i] then return CONFLICT end
   if digest then
     local _, _, _, _, route, _, lane, own = traits(i)
-    return route == route_of[record] and (not own or lane == lane_of[record]) and DUPLICATE or ELSEWHERE
+    return route == (route_of[record] or '') and (not own or lane == (lane_of[record] or '')) and DUPLICATE or ELSEWHERE
   end
   local taken = key_taken(record, ids[i])
   if taken then return KEY_TAKEN end

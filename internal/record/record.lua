@@ -17,11 +17,12 @@ local function payload_put(fields, n, text, from, to)
   local pieces = math.ceil(size / PIECE_BYTES)
   fields[n + 1], fields[n + 2] = '@pieces', DIGITS[pieces]
   n = n + 2
-  for i = 1, pieces do
-    fields[n + 1], fields[n + 2] = PAYLOAD[2 + i], sub(text, from, math.min(from + PIECE_BYTES - 1, to))
+  for i = 1, pieces - 1 do
+    fields[n + 1], fields[n + 2] = PAYLOAD[2 + i], sub(text, from, from + PIECE_BYTES - 1)
     n, from = n + 2, from + PIECE_BYTES
   end
-  return n
+  fields[n + 1], fields[n + 2] = PAYLOAD[2 + pieces], sub(text, from, to)
+  return n + 2
 end
 
 -- read returns fields of a record by their names; missing ones are false.
