@@ -170,7 +170,8 @@ end
 -- fields that go with the state. It also sets the fields in job.set and deletes those in job.drop, and clears both lists.
 local function become_of(record, job, state, ...)
   local fields, reason, set = {...}, job.@reason, job.set or {}
-  for i = 1, #fields do set[#set + 1] = fields[i] end
+  local n = #set
+  for i = 1, #fields do set[n + i] = fields[i] end
   if job.@state == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and handles its moment itself
   local bytes = (job.@state == 'parked' or state == 'parked') and payload_bytes(record, job.@pieces) or 0
   redis.call('HSET', record, '@state', state, unpack(set))

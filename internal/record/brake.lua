@@ -7,13 +7,15 @@
 --   braked             since when it has been stopped by itself (µs)
 -- spillway:{gateway}:braked has the batches that stopped themselves and were not resumed, paused or cancelled since, by the moment.
 -- spillway:{gateway}:shelving says what a dispatcher must do with a batch's jobs: pause or release; await or approve (approval.lua).
-local brake_calls, brake_least, brake_said, brake_accepted, brake_counted = 0, math.huge, '', false, false
+local brake_setting, brake_calls, brake_least, brake_said, brake_accepted, brake_counted = '', 0, math.huge, '', false, false
 
 -- brake_with sets how the brake works ("CALLS REFUSED": it stops a batch if this many of its first calls were refused; '' = never), the status of
 -- the present answer (0 = none), and whether the gateway has accepted the payment by it: that is a yes, though the job is parked or pending. counted: the gateway had accepted a pending job before, and that was counted.
 local function brake_with(setting, status, accepted, counted)
-  local calls, least = string.match(setting, '^(%d+) (%d+)$')
-  brake_calls, brake_least = tonumber(calls) or 0, tonumber(least) or math.huge
+  if setting ~= brake_setting then
+    local calls, least = string.match(setting, '^(%d+) (%d+)$')
+    brake_setting, brake_calls, brake_least = setting, tonumber(calls) or 0, tonumber(least) or math.huge
+  end
   brake_said = status > 0 and ': HTTP ' .. int(status) or ''
   brake_accepted, brake_counted = accepted, counted
 end

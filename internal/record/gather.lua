@@ -87,7 +87,9 @@ end
 local function forget(record, dedupe_ms, batch)
   redis.call('PEXPIRE', record, dedupe_ms)
   if not batch then return end
-  gather_stay(books_key(record, 'batch:' .. batch), books_key(record, 'batch-ids:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY))
+  local key = books_key(record, 'batch:' .. batch)
+  if gathers and gathers.stay[key] then return end
+  gather_stay(key, books_key(record, 'batch-ids:' .. batch), int(tonumber(dedupe_ms) + BOOKS_STAY))
 end
 
 -- gather begins with a number of jobs of a gateway. For a single job, each change is made at once.

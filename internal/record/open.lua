@@ -128,7 +128,8 @@ if what == 'go' and first == 0 then set[5], set[6] = '@first_call_at', moment en
 if what == 'go' and digest ~= '' and job.@sent_digest ~= digest then set[#set + 1], set[#set + 2] = '@sent_digest', digest end
 if what == 'go' or cut then set[#set + 1], set[#set + 2] = '@opened_at', moment end
 if money and money.counted then set[#set + 1], set[#set + 2] = '@counted', money.counted end
-become_of(record, job, 'in_flight', unpack(set))
+job.set = set
+become_of(record, job, 'in_flight')
 if what ~= 'go' and not cut then -- to be parked: if this attempt is found cut off, nothing was sent
   redis.call('HDEL', record, '@opened_at')
   if first == 0 then redis.call('HDEL', record, '@first_call_at') end

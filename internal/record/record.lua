@@ -64,8 +64,9 @@ end
 
 -- payload_damaged reports whether a record has another number of pieces than it says.
 local function payload_damaged(job)
-  if job.@pieces and tonumber(job.@pieces) ~= payload_count(job.@pieces) then return true end
-  for i = 1, payload_count(job.@pieces) do
+  local pieces = payload_count(job.@pieces)
+  if job.@pieces and tonumber(job.@pieces) ~= pieces then return true end
+  for i = 1, pieces do
     if not job[PAYLOAD[2 + i]] then return true end
   end
   return false
@@ -118,10 +119,10 @@ end
 -- answered counts the end of one call by the hour, its status and its verdict, in the hash hours beside rate: "HOUR STATUS VERDICT". It keeps the present hour
 -- and the 24 before it. It is only shown, like rate.
 local function answered(rate, now, line)
-  local status, verdict = string.match(line, ' (%d+) (%S+)$')
-  if not status then return end
-  local hours, hour = string.gsub(rate, 'rate$', 'hours'), math.floor(now / 3600000000)
-  local field = int(hour) .. ' ' .. status .. ' ' .. verdict
+  local came = string.match(line, '^%S+ %S+ (%d+ %S+)$')
+  if not came then return end
+  local hours, hour = shelf_key(rate, 'hours'), math.floor(now / 3600000000)
+  local field = int(hour) .. ' ' .. came
   if not gather_once(hours) then return gather_book(hours, field) end
   local calls = redis.pcall('HINCRBY', hours, field, '1')
   if type(calls) == 'table' then
@@ -262,19 +263,22 @@ local MAY_HAVE_CHARGED = '; an earlier call may have charged'
 local OVER = {@@over}
 local DONE = {@@done}
 
+-- lose adds fields to those that are to be deleted; with has (a table by their names), only those that it has.
+local function lose(drop, fields, has)
+  for i = 1, #fields do
+    local field = fields[i]
+    if not has or has[field] then drop[#drop + 1] = field end
+  end
+end
+
 -- finish ends a job: its state becomes done or discarded, and so is it counted. What is left of its record stays for the dedupe window. has is all
 -- fields that the record has now, if they are known: looking for a missing field costs as much as deleting one.
 local function finish(record, counters, state, now, dedupe_ms, job, has)
   job = job or read(record, '@state', '@reason', '@batch', '@money', '@pieces')
   local drop = job.drop or {}
   job.drop = drop
-  local function lose(fields)
-    for i = 1, #fields do
-      if not has or has[fields[i]] then drop[#drop + 1] = fields[i] end
-    end
-  end
-  lose(OVER)
-  if state == 'done' then lose(DONE) end
+  lose(drop, OVER, has)
+  if state == 'done' then lose(drop, DONE, has) end
   if job.@reason == 'unreadable' then redis.call('DEL', books_key(record, 'aside:' .. shelf_id(record))) end -- aside.lua may have put one there
   for i = 1, payload_count(job.@pieces) do drop[#drop + 1] = PAYLOAD[2 + i] end
   become_of(record, job, state, '@finished_at', int(now))

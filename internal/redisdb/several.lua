@@ -6,16 +6,17 @@
 --      then the arguments that are the same for all, then those of each caller that are not
 -- returns what each caller's run returned or failed with. A failure of one does not affect the others. A failure of what is changed once for all callers of a gateway is returned to all of these.
 local keys, args, own_keys, own_args, k, a = {}, {}, {}, {}, 0, 3
-for i = 1, #ARGV[2] do
-  if string.byte(ARGV[2], i) == 49 then
+local byte, keys_own, args_own = string.byte, ARGV[2], ARGV[3]
+for i = 1, #keys_own do
+  if byte(keys_own, i) == 49 then
     own_keys[#own_keys + 1] = i
   else
     k = k + 1
     keys[i] = KEYS[k]
   end
 end
-for i = 1, #ARGV[3] do
-  if string.byte(ARGV[3], i) == 49 then
+for i = 1, #args_own do
+  if byte(args_own, i) == 49 then
     own_args[#own_args + 1] = i
   else
     a = a + 1
