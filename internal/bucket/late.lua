@@ -69,10 +69,12 @@ local function moves(v)
     table.insert(of[edge], n)
   end
   for i = 1, #v, 2 do
-    for k, n in ipairs(of[v[i]] or {}) do
+    local calls = of[v[i]]
+    for k = 1, calls and #calls or 0 do
+      local n = calls[k]
       if tonumber(v[i + 1]) == costs[n] then
         found[n], goes[i], going[#going + 1] = found[n] + 1, true, {written[n], v[i + 1]}
-        table.remove(of[v[i]], k)
+        table.remove(calls, k)
         break
       end
     end
