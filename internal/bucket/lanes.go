@@ -142,16 +142,16 @@ func (p *Pacer) reachOf(pl *plan) int64 {
 
 // besideArg is the last argument of pick.lua, as beside.lua reads it.
 type besideArg struct {
-	Reach   int64             `json:"reach"`
-	Lane    [][4]int64        `json:"lane"`
-	Routes  map[string]string `json:"routes"` // of each, its windows as JSON: a script reads only a few of many routes
-	Classes [][2]any          `json:"classes"`
-	Usual   string            `json:"usual"`
-	Weight  int64             `json:"weight"`
-	Own     string            `json:"own,omitempty"` // ownArg as JSON: few lanes have limits of their own
-	Take    string            `json:"take,omitempty"`
-	Cap     int64             `json:"cap,omitempty"`
-	Caps    map[string]int64  `json:"caps,omitempty"`
+	Reach   int64            `json:"reach"`
+	Lane    [][4]int64       `json:"lane"`
+	Routes  string           `json:"routes"` // " name=windows" of each, its windows as JSON: a script reads only a few of many routes
+	Classes [][2]any         `json:"classes"`
+	Usual   string           `json:"usual"`
+	Weight  int64            `json:"weight"`
+	Own     string           `json:"own,omitempty"` // ownArg as JSON: few lanes have limits of their own
+	Take    string           `json:"take,omitempty"`
+	Cap     int64            `json:"cap,omitempty"`
+	Caps    map[string]int64 `json:"caps,omitempty"`
 }
 
 // beside returns what pick.lua must know of routes, lanes and classes. What Redis's clock may have gained
@@ -159,9 +159,9 @@ type besideArg struct {
 func (p *Pacer) beside(pl *plan, w wish) string {
 	now := p.local(p.clock.Now())
 	arg := p.besideLane(pl, now)
-	arg.Reach, arg.Routes = p.reachOf(pl), map[string]string{}
+	arg.Reach = p.reachOf(pl)
 	for name, windows := range pl.routes {
-		arg.Routes[name] = jsonOf(p.besideOf(pl, windows, now))
+		arg.Routes += " " + name + "=" + jsonOf(p.besideOf(pl, windows, now))
 	}
 	arg.Cap, arg.Caps = pl.caps()
 	arg.Classes, arg.Usual = classesOf(pl.cfg.Classes)

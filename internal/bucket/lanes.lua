@@ -4,6 +4,7 @@
 -- Keys, whose names have the same prefix as the pace; all times in µs:
 --      lanes            hash  what is known of all lanes: G (units bound so far)  V<class> (its virtual time)  D<class> (the G by which it must be served)
 --                             O<flow> (how far the tags of a set lie behind those of the class)  B<route> (it has no permit before)  on (flows whose sets may have members)
+--                             shut ("moment flow flow …": the routes of these flows have no permit before that moment, so no pick looks at them. It holds if on ends with the same flows)
 --                             tasks (in the lanes' lines)  n<flow> (those of a flow)  busy (lanes with tasks)  H<route> (until when its hold may say something, see scopes.lua)
 --                             lm lu ls (writes that Redis has lost: their mark, units, since when)  bound (when a job was last bound)
 --                             moved (by how much Redis's clock was set back in all)  oe ov (since when, and how often, something was set live for lanes or routes)
@@ -26,6 +27,18 @@ local LANES_FRESH, LANES_CALLED, LANES_ALL, LANES_TURN = 3, 12, 15, 16 -- LANES_
 local lanes = {}
 local L -- set by lanes.open
 
+-- lanes.unknown reads a field that was not asked for with the others.
+function lanes.unknown(state, name)
+  local v = redis.call('HGET', L.prefix .. 'lanes', name)
+  state[name] = v
+  return v
+end
+
+-- lanes.read reads fields, by one command.
+function lanes.read(names)
+  for i, v in ipairs(redis.call('HMGET', L.prefix .. 'lanes', unpack(names))) do L.state[names[i]] = v end
+end
+
 -- lanes.state returns a field as a number. It converts when asked: with many routes there are many fields, and most are not used.
 function lanes.state(name)
   local v = L.state[name]
@@ -45,12 +58,51 @@ end
 function lanes.open(pace, weight, limits, own, none)
   local prefix = string.match(pace, '^spillway:{[^}]*}:')
   L = {prefix = prefix, weight = weight, limits = limits, own = own, overridden = not none and redis.call('EXISTS', prefix .. 'overrides') == 1, paused = {}, moved = 0, lost = nil,
-    state = {}, changed = {}, on = {}, turned = false, records = {}, dirty = {}, touched = {}, routes = {}, used = {}, classes = {}, names = {}} -- all fields at once: a table that grows costs time
-  local flat = redis.call('HGETALL', L.prefix .. 'lanes')
-  for i = 1, #flat, 2 do L.state[flat[i]] = flat[i + 1] end
-  for flow, class, route in string.gmatch(L.state.on or '', '(([^:%s]*):(%S*))') do L.on[flow], L.classes[flow], L.names[flow] = true, class, route end
+    state = {}, changed = {}, on = {}, rest = '', again = math.huge, turned = false, records = {}, dirty = {}, touched = {}, routes = {}, used = {}, classes = {}, names = {}} -- all fields at once: a table that grows costs time
+  lanes.read({'on', 'shut', 'moved', 'lu', 'tasks', 'bound', 'busy', 'G', 'V', 'O:', 'n:', 'B', 'H'})
+  setmetatable(L.state, {__index = lanes.unknown})
+  local on, again, rest = L.state.on or '', string.match(L.state.shut or '', '^(%d+) (.+)$')
+  if rest and string.sub(' ' .. on, -#rest - 1) == ' ' .. rest then L.rest, L.again, on = rest, tonumber(again), string.sub(on, 1, -#rest - 1) end
+  lanes.look_at(on)
   L.moved = lanes.state('moved')
   L.lost = lanes.state('lu') > 0 and {mark = lanes.state('lm'), units = lanes.state('lu'), since = lanes.state('ls')} or nil
+end
+
+-- lanes.look_at makes flows be looked at.
+function lanes.look_at(flows)
+  for flow, class, route in string.gmatch(flows, '(([^:%s]*):(%S*))') do L.on[flow], L.classes[flow], L.names[flow] = true, class, route end
+end
+
+-- lanes.read_ahead reads what is known of the flows that are looked at, by one command.
+function lanes.read_ahead()
+  local fields = {}
+  for flow in pairs(L.on) do
+    local class, route = lanes.class(flow), lanes.route(flow)
+    for _, name in ipairs(flow ~= ':' and {'O' .. flow, 'B' .. route, 'H' .. route, 'V' .. class} or {}) do
+      if rawget(L.state, name) == nil then fields[#fields + 1] = name end
+    end
+  end
+  if #fields > 0 then lanes.read(fields) end
+end
+
+-- lanes.rest has flows not looked at before a moment, because their routes have no permit, and lanes.unrest ends that for all of them.
+function lanes.rest(flows, till)
+  for _, flow in ipairs(flows) do
+    if L.on[flow] then L.on[flow], L.rest = nil, L.rest .. flow .. ' ' end
+  end
+  L.again, L.turned = math.min(L.again, till), true
+  lanes.set('shut', int(L.again) .. ' ' .. L.rest)
+end
+function lanes.unrest()
+  lanes.look_at(L.rest)
+  L.rest, L.again = '', math.huge
+  lanes.set('shut', '')
+end
+
+-- lanes.reopen has a route looked at again, because it may have a permit sooner.
+function lanes.reopen(route)
+  lanes.set('B' .. route, 0)
+  if L.rest ~= '' then lanes.set('shut', '') end
 end
 
 -- lanes.count adds to the number of tasks in the lines of a flow; by may be negative.
@@ -110,7 +162,10 @@ end
 
 -- lanes.found looks for a lane's tasks when its record does not say what it has. Which flows have tasks, in any lane, is known.
 function lanes.found(lane, r)
-  for name in pairs(L.state) do
+  local names = {}
+  for name in pairs(L.changed) do names[name] = true end
+  for _, name in ipairs(redis.call('HKEYS', L.prefix .. 'lanes')) do names[name] = true end
+  for name in pairs(names) do
     local flow, lines = string.match(name, '^n([^:]*:.*)$'), 0
     for line in pairs(flow and LANES_LINES or {}) do lines = lines + redis.call('EXISTS', lanes.line(flow, line, lane)) * line end
     if lines > 0 then r.work[flow], r.tag[flow] = bit.bor(r.work[flow] or 0, lines), r.tag[flow] or lanes.time(flow) end
@@ -203,7 +258,7 @@ function lanes.save(now, route_limits)
   if L.turned then
     local on = ''
     for flow in pairs(L.on) do on = on .. flow .. ' ' end
-    lanes.set('on', on)
+    lanes.set('on', on .. L.rest)
   end
   local set = {}
   for name in pairs(L.changed) do
@@ -214,7 +269,7 @@ end
 
 -- lanes.put adds a flow of a lane to its set, and lanes.drop removes it.
 function lanes.put(lane, r, flow)
-  if not L.on[flow] then L.on[flow], L.turned = true, true end
+  if not L.on[flow] and not string.find(' ' .. L.rest, ' ' .. flow .. ' ', 1, true) then L.on[flow], L.turned = true, true end
   redis.call('ZADD', L.prefix .. 'ready:' .. flow, r.tag[flow], lane)
   L.touched[flow] = true
 end

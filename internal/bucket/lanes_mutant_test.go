@@ -4,6 +4,7 @@ import (
 	"crypto/sha1" //nolint:gosec // Redis names scripts by it
 	"encoding/hex"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,7 +72,7 @@ func TestMutantsOfLanes(t *testing.T) {
 		"a route keeps what is given back":     {bent{"permits.back(lanes.logs_of(route),", "permits.back(({lanes.logs_of(route)})[2] or {},"}, 13, nil},
 		"a job given back goes to the tail":    {bent{"redis.call('RPUSH', lanes.line(", "redis.call('LPUSH', lanes.line("}, 0, nil},
 		"what is given back wakes nobody":      {bent{"  lanes.look(lane, r)\nend\nlanes.save()\nreturn back", "end\nlanes.save()\nreturn back"}, 8, nil},
-		"what is given back opens no route":    {bent{"  lanes.set('B' .. route, 0)\n  if task", "  if task"}, 13, nil},
+		"what is given back opens no route":    {bent{"  lanes.reopen(route)\n  if task", "  if task"}, 13, nil},
 		"throttled lanes never come back":      {bent{"if due <= t then promote(t) end", ""}, 1, nil},
 		"the next throttled lane is forgotten": {bent{"if next(r.work) then due = math.min(due, x) end", ""}, 77, nil},
 		"other flows of a lane stay":           {bent{"for flow in pairs(r.work) do lanes.drop(lane, flow) end", "for flow in pairs(r.work) do\n    lanes.drop(lane, flow)\n    break\n  end"}, 1, nil},
@@ -94,7 +95,7 @@ func TestMutantsOfLanes(t *testing.T) {
 		"a route's cap is not looked at":       {bent{"scopes.room('r:', name, route_caps[name] or 0,", "scopes.room('r:', name, 0,"}, 1, drawScopes},
 		"a call's end frees no place":          {bent{"then redis.call('ZREM', L.prefix .. 'flight:' .. scope, lease) end", "then lease = nil end"}, 1, drawScopes},
 		"a call's end wakes no lane":           {bent{"  waited = waited or next(r.work) ~= nil\n  lanes.look(lane, r)", "  waited = true"}, 4, drawScopes},
-		"a call's end opens no route":          {bent{"local waited = lanes.state('B' .. route) > 0\nlanes.set('B' .. route, 0)", "local waited = true"}, 1, drawScopes},
+		"a call's end opens no route":          {bent{"local waited = lanes.state('B' .. route) > 0\nlanes.reopen(route)", "local waited = true"}, 1, drawScopes},
 		"a process takes its places with it":   {bent{"slot + outlives + L.moved", "slot + 1000 * outlives + L.moved"}, 4, drawScopes},
 		"a lane's hold is not looked at":       {bent{"return math.max(at, scopes.held('l:', r.lane, r.held, on_clock)) - L.moved", "return at - L.moved"}, 7, drawScopes},
 		"a route's hold is not looked at":      {bent{"    x = route_held(name)\n", "    x = 0\n"}, 1, drawScopes},
@@ -162,6 +163,40 @@ func TestMutantsOfLanesSetLive(t *testing.T) {
 		"own windows without the jitter":    {bent{"math.ceil(length / 10000) + how.more +", "math.ceil(length / 10000) +"}, 1, drawLive},
 		"an act upon a lane sets all of it": {bent{"ARGV[i + 2] == '=' and (was[i] or '') or ARGV[i + 2]", "ARGV[i + 2] == '=' and '' or ARGV[i + 2]"}, 0, drawLive},
 	} {
+		t.Run(name, m.dies)
+	}
+}
+
+// atOnce makes a pick put flows to rest as soon as their routes have no permit, however few and for however short a time.
+var atOnce = bent{"#resting >= REST_FLOWS", "#resting > 0", "x > now + REST_LEAST", "x > now"}
+
+// Flows whose routes have no permit are not looked at, and that changes nothing about what is called.
+func TestFlowsAtRestAgainstTheModel(t *testing.T) {
+	testkit.OneGoroutine(t)
+	t.Parallel()
+	client, texts := testkit.Client(t), atOnce.texts(t)
+	for name, draw := range map[string]func(uint64) laneTrial{"all": drawLanes, "turns": drawTurns, "scopes": drawScopes, "set live": drawLive, "losses": drawLosses} {
+		for _, seed := range laneSeeds(300, 0, 1, 4, 7, 13) {
+			w := newLanesWorld(newWorld(t, client, seed), draw(seed))
+			w.swaps = maps.Clone(texts)
+			if wrong := w.play(); len(wrong) > 0 {
+				t.Fatalf("%s, seed %d: %v", name, seed, wrong)
+			}
+		}
+	}
+}
+
+// Each line that looks at them again is needed.
+func TestMutantsOfFlowsAtRest(t *testing.T) {
+	testkit.OneGoroutine(t)
+	t.Parallel()
+	for name, m := range map[string]laneMutant{
+		"they rest for good":              {bent{"if L.again <= t + L.moved then", "if false then"}, 1, nil},
+		"a permit given back wakes none":  {bent{"if L.rest ~= '' then lanes.set('shut', '') end", ""}, 13, nil},
+		"those at rest are forgotten":     {bent{"lanes.set('on', on .. L.rest)", "lanes.set('on', on)"}, 1, nil},
+		"the first to be back is ignored": {bent{"math.min(due, L.again - L.moved)", "due"}, 1, nil},
+	} {
+		m.bent = append(slices.Clone(atOnce), m.bent...)
 		t.Run(name, m.dies)
 	}
 }

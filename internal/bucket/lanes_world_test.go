@@ -290,7 +290,8 @@ func (w *lanesWorld) windowsOf(p *Pacer) (now windowsNow) {
 		return out
 	}
 	now.lane, now.reach, now.own = of(arg.Lane, pl.lane), arg.Reach, w.ownWindows(pl, arg.Own)
-	for name, text := range arg.Routes {
+	for _, route := range strings.Fields(arg.Routes) {
+		name, text, _ := strings.Cut(route, "=")
 		var all [][4]int64
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
 			w.t.Fatal(err)

@@ -13,7 +13,7 @@ for i = 2, #ARGV, 6 do
   permits.move(r.logs, cost, slot, edge, to, tonumber(ARGV[1]))
   L.used[route], L.dirty[lane] = true, true
   if to < edge then -- the lane may be called earlier: the next pick looks at it
-    lanes.set('B' .. route, 0)
+    lanes.reopen(route)
     lanes.look(lane, r)
   end
 end

@@ -8,7 +8,7 @@ local slot, route, lane, marks = tonumber(ARGV[1]) + L.moved, ARGV[2], ARGV[3], 
 scopes.over('r:' .. route, SCOPES_ROUTE, marks, slot, ARGV[4])
 scopes.over('l:' .. lane, SCOPES_LANE, marks, slot, ARGV[4])
 local waited = lanes.state('B' .. route) > 0
-lanes.set('B' .. route, 0)
+lanes.reopen(route)
 local r = lanes.record(lane)
 if r.x > 0 then
   waited = waited or next(r.work) ~= nil

@@ -9,9 +9,9 @@ local slots, hint, state, bound, taken = {}, 0, 'horizon', {}, nil -- of each sl
 -- pick fills slots and bound, or returns a reply without slots.
 local function pick()
   local PROMOTE, MISSES, ROUNDS = 8, 64, 128 -- how many lanes come back at a time, and the bounds on the work of one script: the rest is left to the next one
+  local REST_FLOWS, REST_LEAST = 4, 100000 -- so many flows, whose routes have no permit for so long (µs), are not looked at until then
   local ROUTE_AGAIN, LANE_AGAIN = 10000000, 300000000 -- what has no permit is looked at again after this time at the latest, because its limit may have been raised (µs)
-  local base, at, sum = math.max(now + lead, quiet), {}, {}
-  local reach = now + beside.reach
+  local base, reach, at, sum = math.max(now + lead, quiet), now + beside.reach, {}, {}
 
   -- account returns when the account has room, not before a given moment.
   local function account(cost, slot)
@@ -25,19 +25,9 @@ local function pick()
     rare = call('EXISTS', paused, KEYS[5], prefix .. 'overrides', prefix .. 'parked:flows', KEYS[4], KEYS[7], KEYS[8], KEYS[9], unpack(KEYS, 10 + K + KEPT_MOST)) > 0
     if rare and call('EXISTS', paused) == 1 then return answer('paused', PAUSED_HINT) end
   end
-  local doors, names = {}, {}
-  if asked == 0 and rare then
-    local function door(key, line)
-      if names[key] then return end
-      names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line, key == KEYS[4] and '' or string.match(key, '}:first:(.*)$')}
-    end
-    for i = 10 + K + KEPT_MOST, #KEYS do door(KEYS[i], KEYS[i] == KEYS[9] and 1 or KEYS[i] == KEYS[4] and 2 or 0) end
-    door(KEYS[9], 1)
-    door(KEYS[4], 2)
-    door(KEYS[7], 4)
-    door(KEYS[8], 8)
-  end
-  local waiting = #names > 0 and call('EXISTS', unpack(names)) > 0
+  local doors, names
+  if asked == 0 and rare then doors, names = sorted_doors(10 + K + KEPT_MOST) end
+  local waiting = names and call('EXISTS', unpack(names)) > 0
   local first = account(asked > 0 and asked or 1, math.max(base, last, tat - tolerance))
   if first == math.huge then return amnesia() end
   if first > reach and not waiting then return answer('horizon', first - reach) end
@@ -48,30 +38,35 @@ local function pick()
     L.moved = lanes.state('bound') - now
     lanes.set('moved', L.moved)
   end
-  local routes, ranks, order, every, priced = {}, {}, {}, {}, rare and call('EXISTS', KEYS[5]) == 1
-  setmetatable(routes, {__index = function(_, name) -- false if a route has no limits
-    local windows = beside.routes[name]
-    routes[name] = windows and permits.limits(cjson.decode(windows)) or false
-    return routes[name]
-  end})
+  local routes, ranks, order, every, priced = beside_routes(), {}, {}, {}, rare and call('EXISTS', KEYS[5]) == 1
   for i, class in ipairs(beside.classes) do order[i], every[class[1]] = class[1], class[2] end
   local usual_place
   for i, class in ipairs(order) do
     ranks[class] = i
     if class == '' then usual_place = i end
   end
-  for flow in pairs(L.on) do -- jobs of a class that no longer exists go behind the usual ones
-    local class = lanes.class(flow)
-    if not ranks[class] then
-      ranks[class], every[class] = usual_place + 0.5, 0
-      table.insert(order, usual_place + 1, class)
+  -- look_ahead reads what is known of the flows that are looked at. Jobs of a class that no longer exists go behind the usual ones.
+  local function look_ahead()
+    lanes.read_ahead()
+    for flow in pairs(L.on) do
+      local class = lanes.class(flow)
+      if not ranks[class] then
+        ranks[class], every[class] = usual_place + 0.5, 0
+        table.insert(order, usual_place + 1, class)
+      end
     end
   end
+  look_ahead()
   local function rank(class) return ranks[class] or usual_place end
 
-  -- finish writes what has changed about the lanes, and returns a reply without slots.
-  local function finish(state, hint)
+  local resting, rested = {}, math.huge -- flows whose routes have no permit for a while, and until when
+  -- save writes what has changed about the lanes. finish returns a reply without slots.
+  local function save()
+    if #resting >= REST_FLOWS then lanes.rest(resting, rested + L.moved) end
     lanes.save(now + L.moved, routes)
+  end
+  local function finish(state, hint)
+    save()
     if news > NEWS and pace[1] then call('HSET', KEYS[1], 'y', tell) end
     return answer(state, hint)
   end
@@ -170,7 +165,8 @@ local function pick()
     local name = lanes.route(flow)
     if L.overridden and lanes.paused(name) then return t + ROUTE_AGAIN end
     local x, dear = lanes.state('B' .. name) - L.moved, kept_for_dear[name]
-    if x > t and (beside.routes[name] or route_caps[name]) then
+    if x > t and (beside_windows(name) or route_caps[name]) then
+      if not closed[flow] and x > now + REST_LEAST then resting[#resting + 1], rested = flow, math.min(rested, x) end
       closed[flow] = x
       return x
     end
@@ -200,7 +196,11 @@ local function pick()
 
   -- candidates returns for each class the flow whose lane is next at t, with fields for what is found out about its job (able: classes with a job), and how long to wait if there is none.
   local function candidates(t)
-    local best, able, when = {}, {}, due
+    if L.again <= t + L.moved then
+      lanes.unrest()
+      look_ahead()
+    end
+    local best, able, when = {}, {}, math.min(due, L.again - L.moved)
     for flow in pairs(L.on) do
       local till = shut(flow, t)
       if till then
@@ -392,7 +392,7 @@ local function pick()
   end
   if more then hint = 0 end
   if #slots == 0 then return finish(more and 'horizon' or state, hint) end
-  lanes.save(now + L.moved, routes)
+  save()
 end
 
 local refused = pick()

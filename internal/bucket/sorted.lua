@@ -3,6 +3,21 @@
 
 local SORTED_MOST, SORTED_PUSH = 500, 1000 -- tasks at a time; how many one command takes
 
+-- sorted_doors returns the doors of a gateway, as sorted takes them, and the names of their keys. Those of classes are the keys behind classes, the highest class first.
+local function sorted_doors(classes)
+  local doors, names = {}, {}
+  local function door(key, line)
+    if names[key] then return end
+    names[key], names[#names + 1], doors[#doors + 1] = true, key, {key, line, key == KEYS[4] and '' or string.match(key, '}:first:(.*)$')}
+  end
+  for i = classes, #KEYS do door(KEYS[i], KEYS[i] == KEYS[9] and 1 or KEYS[i] == KEYS[4] and 2 or 0) end
+  door(KEYS[9], 1)
+  door(KEYS[4], 2)
+  door(KEYS[7], 4)
+  door(KEYS[8], 8)
+  return doors, names
+end
+
 -- sorted_entered records for tasks that left the door of a class, by their flow, that they are in lanes now: admission counts those that are not (share.lua of internal/record).
 local function sorted_entered(doors, gone)
   for class, of in pairs(gone) do

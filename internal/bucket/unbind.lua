@@ -14,7 +14,7 @@ for i = 2, #ARGV, 10 do
   scopes.over('r:' .. route, SCOPES_ROUTE, tonumber(ARGV[i + 9]), slot, ARGV[i + 8])
   scopes.over('l:' .. lane, SCOPES_LANE, tonumber(ARGV[i + 9]), slot, ARGV[i + 8])
   L.used[route] = true
-  lanes.set('B' .. route, 0)
+  lanes.reopen(route)
   if task ~= '' and redis.call('LREM', KEYS[2], 1, task) > 0 then
     redis.call('ZREM', KEYS[3], task)
     redis.call('HSET', string.gsub(KEYS[2], 'active$', 't:') .. task, 'state', 'pending', 'pending_since', int(now_us('0')) .. '000')
