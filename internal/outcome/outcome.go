@@ -127,7 +127,7 @@ func (t Table) answered(in Input) Judgement {
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
-	if v == job.VerdictRetry && (in.Unsure || in.Lapse) && waits(in.Result.Status, found) {
+	if v == job.VerdictRetry && (in.Again && in.Unsure || in.Lapse) && waits(in.Result.Status, found) {
 		j.Spent = false // the job's own call is still running: nothing was tried, and the wait ends with the key's life
 	}
 	// If no call of the job can hold the key, a conflict is with another user's call.

@@ -177,6 +177,7 @@ func TestWaitingForTheOwnCallSpendsNoAttempt(t *testing.T) {
 		"one that is forgotten":              {Input{KeySent: true, KeyLives: true, Lapse: true}, 422, false},
 		"GraphQL says so with a 200":         {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 200, false},
 		"a 200, and no earlier call":         {Input{KeySent: true, KeyLives: true}, 200, true},
+		"a call of another program":          {Input{KeySent: true, KeyLives: true, Unsure: true}, 409, true},
 		"no earlier call":                    {Input{KeySent: true, KeyLives: true}, 409, true},
 		"earlier calls that came to nothing": {Input{KeySent: true, KeyLives: true, Again: true}, 409, true},
 		"a time-out of the gateway's":        {Input{KeySent: true, KeyLives: true, Again: true, Unsure: true}, 408, true},

@@ -473,3 +473,14 @@ func TestReplaysWhereAKeyCoversNothing(t *testing.T) {
 		t.Errorf("%q", why)
 	}
 }
+
+// A key that another program's call has for ever is not waited for for ever: the key's life, which would end the wait, is not counted for this job.
+func TestAConflictOverAnothersCallUsesUpTheAttempts(t *testing.T) {
+	t.Parallel()
+	r := setup(t, job.Result{}, true)
+	r.accept(job.Job{ID: "j"})
+	r.call("j", answered(409, nil))
+	if rec := r.call("j", answered(409, nil)); rec.State != job.Parked || rec.Reason != job.Exhausted || rec.Spent != 2 || !rec.Unsure {
+		t.Errorf("%s %s after %d attempts, may have charged: %v", rec.State, rec.Reason, rec.Spent, rec.Unsure)
+	}
+}
