@@ -26,6 +26,7 @@ const (
 	forbidden fate = "always 403"     // of another merchant, say
 	limited   fate = "always 429"     // without a word of how long to wait
 	busy      fate = "always 503, 2s" // with Retry-After
+	contended fate = "always 409"     // another program's call has its key
 )
 
 // bad reports whether a job of this fate is never charged.
@@ -278,6 +279,8 @@ func (e *endpoint) byFate(c job.Request, j *payee) reply {
 		return own(answered(429), 0)
 	case j.fate == forbidden, j.fate == limited:
 		return own(answered(map[fate]int{forbidden: 403, limited: 429}[j.fate]), 0)
+	case j.fate == contended:
+		return answered(409)
 	case j.fate == busy:
 		return own(wait(503, 2), 2*time.Second)
 	}

@@ -130,6 +130,23 @@ func TestABlockOfBadJobsHoldsNobodyForLong(t *testing.T) {
 	}
 }
 
+// Jobs whose key another program's call has are called as often as others that fail, and are parked.
+func TestConflictsComeToAnEnd(t *testing.T) {
+	t.Parallel()
+	play(t, 1, 20, "", nil, func(r *trial) {
+		r.enqueue(slices.Concat(slices.Repeat([]fate{good}, 150), slices.Repeat([]fate{contended}, 10), slices.Repeat([]fate{good}, 40)))
+		r.over(20 * time.Minute)
+	}, func(t *testing.T, r *trial, parked map[string]job.Reason) {
+		exhausted(t, r, parked)
+		most := r.cfg.Gateways[0].Retry.Attempts
+		for id, j := range r.gw.jobs {
+			if j.fate == contended && (parked[id] != job.Exhausted || len(j.calls) > most) {
+				t.Errorf("%s: called %d times and parked as %q, want %d at most and exhausted", id, len(j.calls), parked[id], most)
+			}
+		}
+	})
+}
+
 // A gateway whose real limit is below ours spends no attempts of good jobs.
 func TestARealLimitSpendsNoAttempts(t *testing.T) {
 	t.Parallel()
