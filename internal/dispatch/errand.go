@@ -316,7 +316,7 @@ type noting struct {
 
 func (n noting) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
 	a, opening, err := n.Books.Open(ctx, id, generation, owner, deadline)
-	if err == nil && (opening == job.OpenExpired || opening == job.OpenStale) { // stale: a process died before it had removed the tasks of expired jobs
+	if err == nil && n.u.vain(opening) {
 		n.u.lapse(ctx, n.Books, id)
 	}
 	return a, opening, err
@@ -330,7 +330,17 @@ func (n noting) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 	return err
 }
 
-// lapse parks the expired jobs that wait behind one that was pulled at a slot. Otherwise each of them would take a slot,
+// vain reports whether a job that was pulled in vain may have others like it behind it: it has expired, or may have been called since a
+// restored snapshot; or it is stale, because a process died before it had removed the tasks of such jobs.
+func (u *unit) vain(opening job.Opening) bool {
+	if opening == job.OpenUnknown {
+		_, _, marks := u.data.Age()
+		return marks != ""
+	}
+	return opening == job.OpenExpired || opening == job.OpenStale
+}
+
+// lapse takes the jobs out of the queue that wait behind one that was pulled at a slot. Otherwise each of them would take a slot,
 // and the gateway would make no calls meanwhile.
 func (u *unit) lapse(ctx context.Context, books *ledger.Books, id string) {
 	if !u.lapsing.TryLock() {
@@ -340,14 +350,19 @@ func (u *unit) lapse(ctx context.Context, books *ledger.Books, id string) {
 	ctx, cancel := context.WithTimeout(ctx, lapseFor)
 	defer cancel()
 	for ctx.Err() == nil {
-		parked, err := books.Lapse(ctx, id)
-		for _, id := range parked {
+		did, err := books.Lapse(ctx, id)
+		for _, id := range did.Expired {
 			u.now().worker.Parked(id, job.Expired)
 		}
-		if err != nil {
-			u.complain(ctx, "expired jobs not parked before they are pulled", err)
+		for _, id := range did.Unsure {
+			if !did.Asked {
+				u.now().worker.Parked(id, job.UnknownOutcome)
+			}
 		}
-		if err != nil || len(parked) == 0 {
+		if err != nil {
+			u.complain(ctx, "jobs that can't be called not parked before they are pulled", err)
+		}
+		if err != nil || len(did.Expired)+len(did.Unsure) == 0 {
 			return
 		}
 	}

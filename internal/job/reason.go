@@ -29,6 +29,9 @@ const Unrouted = "the configuration of the dispatcher has no route "
 // have been configured, or another process that has it may take the job.
 const AsideWait = time.Minute
 
+// Uncovered is the error of a job that may have been charged, and that no other call may be made for.
+const Uncovered = "an earlier call may have charged, and no living idempotency key covers another one"
+
 // ExpiredUnsent is the error of a job that expired before it was sent.
 const ExpiredUnsent = "its time to expire passed before it was sent"
 

@@ -30,10 +30,10 @@ func (b *bench) lapse() (ids []string) {
 	for {
 		some, err := b.books.Lapse(b.ctx, "j1")
 		b.must(err)
-		if len(some) == 0 {
+		if len(some.Expired) == 0 {
 			return ids
 		}
-		ids = append(ids, some...)
+		ids = append(ids, some.Expired...)
 	}
 }
 
@@ -133,4 +133,52 @@ func TestADamagedRecordKeepsNoExpiredJobInTheQueue(t *testing.T) {
 	bytes, err := b.c.HGet(b.ctx, b.keys.Counters(), "b:parked:expired").Int()
 	b.must(err)
 	want(t, "bytes parked", bytes > 0 && bytes%19 == 0, true)
+}
+
+// Jobs of before a confirmed restore that no key covers leave the queue as when they are pulled: their records are the same. Those with a living key stay, to be called with it.
+func TestJobsOfBeforeARestoreLeaveTheQueueAsWhenPulled(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		change func(*ledger.Config)
+		stays  bool
+	}{
+		"no keys":                {func(c *ledger.Config) { c.Keys = false }, false},
+		"the key is over":        {func(c *ledger.Config) { c.KeyLifetime = time.Second }, false},
+		"look-ups":               {func(c *ledger.Config) { c.Keys, c.Asks = false, job.Asks{Unknown: time.Second} }, false},
+		"the key lives":          {func(c *ledger.Config) { c.KeyLifetime = time.Hour }, true},
+		"a key covers no second": {func(c *ledger.Config) { c.KeyLifetime = 0 }, false},
+	} {
+		var records []string
+		for _, sweep := range []bool{true, false} {
+			age := &ledger.Age{Version: "7"}
+			b := watched(t, age, tc.change)
+			b.accept("park", numbered(1, 1)...)
+			b.now += 2e6
+			age.Marks = fmt.Sprintf("%d-%d", b.now-minute, b.now)
+			b.now += 2e6
+			did, err := ledger.Lapsed{}, error(nil)
+			if sweep {
+				did, err = b.books.Lapse(b.ctx, "j1")
+				b.must(err)
+			} else if id, g := b.pull(); !tc.stays {
+				a, o := b.open(id, g, "w")
+				want(t, name+": opening", o, job.OpenUnknown)
+				store := deadletter.New(b.c, b.name)
+				store.NowMicros, store.Asks = b.cfg.NowMicros, b.cfg.Asks
+				b.must(store.Park(b.ctx, a, job.Ending{Error: job.Uncovered, Unsure: true}, job.UnknownOutcome))
+			}
+			if tc.stays {
+				want(t, name+": taken out", len(did.Unsure), 0)
+				continue
+			}
+			if sweep {
+				want(t, name+": taken out", fmt.Sprint(did.Unsure, did.Asked), fmt.Sprint([]string{"j1"}, b.cfg.Asks.Unknown > 0))
+				want(t, name+": tasks", len(b.waiting()), 0)
+			}
+			records = append(records, fmt.Sprint(b.c.HGetAll(b.ctx, b.keys.Job("j1")).Val()))
+		}
+		if !tc.stays {
+			want(t, name+": record", records[0], records[1])
+		}
+	}
 }

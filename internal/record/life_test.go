@@ -150,6 +150,7 @@ type living struct {
 	store *deadletter.Store
 	keys  redisdb.Keys
 	now   int64
+	age   ledger.Age // what asked has seen of the data's age; zero: it does not look
 	seen  map[string]bool
 	feed  *feed.Feed // nil: the gateway has none
 	read  feed.Cursor
@@ -167,6 +168,7 @@ func newLiving(t *testing.T, seen map[string]bool, told bool) *living {
 	l.books = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 24 * time.Hour, Attempts: 3, Dedupe: time.Hour, Bucket: check, Feed: told,
 		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
 	l.asked = ledger.New(watched, ledger.Config{Gateway: name, Keys: true, KeyLifetime: 30 * time.Second, Attempts: 3, Dedupe: time.Hour, Bucket: check, Feed: told, Asks: asks,
+		Age:    func() ledger.Age { return l.age },
 		Encode: queue.NewEncoder(name).Encode, NowMicros: func() int64 { return l.now }})
 	l.store = deadletter.New(watched, name)
 	l.store.Feed = told
@@ -344,11 +346,20 @@ var lives = []func(l *living){
 	func(l *living) { // expired in the queue
 		l.accept(job.Job{Expires: time.UnixMicro(l.now).Add(time.Second)})
 		l.now += time.Minute.Microseconds()
-		ids, err := l.books.Lapse(l.ctx, "j")
+		did, err := l.books.Lapse(l.ctx, "j")
 		l.must(err)
-		if !slices.Equal(ids, []string{"j"}) || l.c.LLen(l.ctx, l.keys.Pending()).Val() != 0 {
-			l.t.Errorf("of the expired jobs %q were parked, and %d tasks are left", ids, l.c.LLen(l.ctx, l.keys.Pending()).Val())
+		if !slices.Equal(did.Expired, []string{"j"}) || l.c.LLen(l.ctx, l.keys.Pending()).Val() != 0 {
+			l.t.Errorf("of the expired jobs %q were parked, and %d tasks are left", did.Expired, l.c.LLen(l.ctx, l.keys.Pending()).Val())
 		}
+	},
+	func(l *living) { // of before a restore, without a key that covers another call: the gateway is asked
+		l.accept(job.Job{})
+		l.must(l.c.HSet(l.ctx, l.keys.Alive(), "v", "7", "at", l.now, "line", "a").Err())
+		l.now += time.Minute.Microseconds()
+		l.age = ledger.Age{Version: "7", Marks: fmt.Sprintf("%d-%d", l.now-2*time.Minute.Microseconds(), l.now)}
+		l.now += time.Minute.Microseconds()
+		_, err := l.asked.Lapse(l.ctx, "j")
+		l.must(err)
 	},
 	func(l *living) { // scheduled, and withdrawn for good
 		l.accept(job.Job{At: time.UnixMicro(l.now).Add(time.Minute)})

@@ -332,7 +332,7 @@ func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Open
 	e := job.Ending{}
 	switch opening {
 	case job.OpenUnknown:
-		reason, why = job.UnknownOutcome, "an earlier call may have charged, and no living idempotency key covers another one"
+		reason, why = job.UnknownOutcome, job.Uncovered
 		e.Unsure = true
 	case job.OpenDiffers:
 		reason, why = job.UnknownOutcome, differs(a.LastError, to.Sent)

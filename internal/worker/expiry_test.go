@@ -80,11 +80,14 @@ func TestAJobThatExpiresInAWorkersHandsIsNotCalled(t *testing.T) {
 			r.w = worker.New(r.made)
 			r.accept(job.Job{ID: "j", Cost: cost, Expires: expires})
 			r.deliver("j")
-			if rec := r.record("j"); rec.State != job.Queued || rec.Spent != 0 || len(r.sender.keys) != 0 {
+			// On a busy machine it may have expired before it was opened.
+			if rec := r.record("j"); rec.State != job.Queued && rec.Reason != job.Expired || rec.Spent != 0 || len(r.sender.keys) != 0 {
 				t.Fatalf("%s after %d calls and %d attempts; want it back in the queue, uncalled", rec.State, len(r.sender.keys), rec.Spent)
 			}
 			<-clock.Real{}.After(time.Until(expires) + time.Millisecond)
-			r.deliver("j")
+			if r.record("j").State == job.Queued {
+				r.deliver("j")
+			}
 			if rec := r.record("j"); rec.Reason != job.Expired || len(r.sender.keys) != 0 {
 				t.Errorf("reason %q after %d calls", rec.Reason, len(r.sender.keys))
 			}
