@@ -112,7 +112,7 @@ alerts: ## test the alert rules, the metrics and a real Prometheus with running 
 	go vet -tags monitoring ./test/...
 	go test -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
 
-bench: install-test-deps ## measure enqueue and dispatch rates, memory and admission cost, next to asynq, BullMQ (if node is installed) and a raw pipeline (BENCH=-full: 1,000,000 jobs, BENCH=-cluster: a cluster of three, BENCH=-limit: peers that keep a limit; docs/benchmarks.md; BENCH=-latency, -scale, -backlog, -crowd: docs/capacity.md)
+bench: install-test-deps ## measure enqueue and dispatch rates, memory and admission cost, next to asynq, BullMQ and groupmq (if node is installed) and a raw pipeline (BENCH=-full: 1,000,000 jobs, BENCH=-cluster: a cluster of three, BENCH=-limit: peers that keep a limit, BENCH=-lanes: peers that have lanes; docs/benchmarks.md; BENCH=-latency, -scale, -backlog, -crowd: docs/capacity.md)
 	cd bench && go run . $(BENCH)
 
 browser: ## test the console in headless Chromium, with and without JavaScript, and check every page with npm's axe-core (or AXE=axe.min.js); installs chromium and npm (apt-get as root) if missing, else SKIP; SHOTS=dir keeps screenshots

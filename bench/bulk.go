@@ -42,7 +42,9 @@ type bulk struct {
 	file   string // "-": the lines are made as they are read
 
 	gateway string    // of jobs whose line names none
-	node    *nodePeer // nil where BullMQ can't be run
+	node    *nodePeer // nil where BullMQ and groupmq can't be run
+
+	temporal string // its program, with -lanes
 }
 
 // newBulk builds the programs and writes a billing file.

@@ -4,16 +4,17 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 )
 
-// findBullmq leaves BullMQ out, and says why, where it can't be run: the rest is worth measuring without it.
-func (b *bulk) findBullmq(ctx context.Context) {
+// findNode leaves BullMQ and groupmq out, and says why, where they can't be run: the rest is worth measuring without them.
+func (b *bulk) findNode(ctx context.Context) {
 	var err error
 	if b.node, err = nodePeers(ctx, b.dir); err != nil {
 		b.node = nil
-		fmt.Fprintln(os.Stderr, "bench: the rows of BullMQ are left out:", err)
+		fmt.Fprintln(os.Stderr, "bench: the rows of BullMQ and groupmq are left out:", err)
 	}
 }
 
@@ -53,7 +54,12 @@ func (b *bulk) bullmqOnce(ctx context.Context, p *provider, r results) error {
 
 // addBulk returns jobs a second, from the first call to the last answer: node's own start is not in it.
 func (b *bulk) addBulk(ctx context.Context, atOnce int) (float64, error) {
-	out, err := b.node.script(ctx, "add.mjs", b.server.addr, "bench", strconv.Itoa(b.peers), strconv.Itoa(atOnce)).Output()
+	return rateOf(b.node.script(ctx, "add.mjs", b.server.addr, "bench", strconv.Itoa(b.peers), strconv.Itoa(atOnce)))
+}
+
+// rateOf runs a program that says a rate.
+func rateOf(cmd *exec.Cmd) (float64, error) {
+	out, err := cmd.Output()
 	if err != nil {
 		return 0, err
 	}

@@ -33,8 +33,8 @@ const (
 
 // ofRates are the figures in jobs a second, others those that are not.
 var (
-	ofRates = []string{rawName, oneName, manyName, autoName, bullName, bullTwoName, eachName, enqueueName, againName, parkName, replayName,
-		asynqSendName, bullSendName, sendName, lanedRows[0].enqueue, lanedRows[1].enqueue, lanedRows[0].send, lanedRows[1].send}
+	ofRates = append([]string{rawName, oneName, manyName, autoName, bullName, bullTwoName, eachName, enqueueName, againName, parkName, replayName,
+		asynqSendName, bullSendName, sendName}, laneNames()...)
 	others = []string{asynqMemory, bullMemory, memoryName, residentName, doorName}
 )
 
@@ -51,7 +51,7 @@ func (b *bulk) once(ctx context.Context, p *provider, r results) error {
 	if err := b.dispatchOnce(ctx, p, r); err != nil {
 		return err
 	}
-	if err := b.lanedOnce(ctx, p, r); err != nil {
+	if err := errors.Join(b.lanedOnce(ctx, p, r), b.lanePeersOnce(ctx, p, r)); err != nil {
 		return err
 	}
 	micros, err := b.door(ctx)

@@ -49,23 +49,26 @@ type family struct {
 }
 
 // families are in the order of the table. Each library stands there as its documentation has it, and tuned by hand as well.
-func families() []family {
+func families(lanes bool) []family {
+	if lanes {
+		return []family{{"Temporal", fairContenders}, {"Spillway", spillwayContenders}}
+	}
 	return []family{
 		{"asynq", asynqContenders}, {"BullMQ", bullmqContenders}, {"Bottleneck", bottleneckContenders},
 		{"River", riverContenders}, {"Temporal", temporalContenders}, {"Spillway", spillwayContenders},
 	}
 }
 
-// contenders leaves out what can't be had here, and says why. only has names of families, divided by commas; empty means all.
-func contenders(ctx context.Context, s *server, only string) (all []contender, stop func(), err error) {
+// contenders leaves out what can't be had here, and says why. -only has names of families, divided by commas; empty means all.
+func contenders(ctx context.Context, s *server, o options) (all []contender, stop func(), err error) {
 	var ends []func()
 	stop = func() {
 		for _, end := range ends {
 			end()
 		}
 	}
-	chosen := strings.FieldsFunc(strings.ToLower(only), func(r rune) bool { return r == ',' })
-	for _, f := range families() {
+	chosen := strings.FieldsFunc(strings.ToLower(o.only), func(r rune) bool { return r == ',' })
+	for _, f := range families(o.lanes) {
 		if len(chosen) > 0 && !slices.Contains(chosen, strings.ToLower(f.name)) {
 			continue
 		}
@@ -80,7 +83,7 @@ func contenders(ctx context.Context, s *server, only string) (all []contender, s
 		}
 	}
 	if len(all) == 0 {
-		return nil, stop, fmt.Errorf("nobody is left to compare: -only %q", only)
+		return nil, stop, fmt.Errorf("nobody is left to compare: -only %q", o.only)
 	}
 	return all, stop, nil
 }
@@ -103,22 +106,26 @@ func limited(ctx context.Context, o options) error {
 	if err := buildInto(server.dir); err != nil {
 		return err
 	}
-	all, stop, err := contenders(ctx, server, o.only)
+	all, stop, err := contenders(ctx, server, o)
 	defer stop()
 	if err != nil {
 		return err
 	}
 	fmt.Printf("%s\n%d jobs, %d worker processes, a provider that allows %d calls in every rolling second and answers in %s%s\n\n",
 		machine(ctx, c), o.jobs, o.workers, limitN, limitService, troubleSays[o.trouble])
-	fmt.Println(limitHead)
+	head, row := limitHead, finish.row
+	if o.lanes {
+		head, row = lanesHead, finish.laneRow
+	}
+	fmt.Println(head)
 	var finished []finish
 	for i, one := range all {
-		t := &trial{contender: one, c: c, server: server, jobs: o.jobs, workers: o.workers, trouble: o.trouble, dir: filepath.Join(server.dir, fmt.Sprint("trial-", i))}
+		t := &trial{contender: one, c: c, server: server, jobs: o.jobs, workers: o.workers, trouble: o.trouble, lanes: o.lanes, dir: filepath.Join(server.dir, fmt.Sprint("trial-", i))}
 		f, err := t.run(ctx)
 		if err != nil {
 			return fmt.Errorf("%s: %w", one.name, err)
 		}
-		fmt.Println(f.row())
+		fmt.Println(row(f))
 		finished = append(finished, f)
 	}
 	if o.svg == "" {

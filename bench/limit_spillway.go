@@ -29,10 +29,14 @@ func (t *trial) program(name string) string { return filepath.Join(t.server.dir,
 
 // fillSpillway queues the jobs with enqueue. What admission has no room for at once is parked, and goes in by itself.
 func fillSpillway(ctx context.Context, t *trial) error {
-	if err := os.WriteFile(t.config(), fmt.Appendf(nil, limitConfig, t.server.addr, t.url, limitN), 0o600); err != nil {
+	config := fmt.Appendf(nil, limitConfig, t.server.addr, t.url, limitN)
+	if t.lanes {
+		config = append(config, "    lanes: {key: lane}\n"...)
+	}
+	if err := os.WriteFile(t.config(), config, 0o600); err != nil {
 		return err
 	}
-	return enqueueFrom(ctx, t.server.dir, t.config(), strings.NewReader(lines(t.jobs)), "-g", limitQueue)
+	return enqueueFrom(ctx, t.server.dir, t.config(), strings.NewReader(t.text()), "-g", limitQueue)
 }
 
 // spillwayWorker has a state of its own for each process, as on a machine of its own. One that is started again finds that of before.

@@ -27,6 +27,7 @@ type trial struct {
 	jobs    int
 	workers int
 	trouble bool
+	lanes   bool
 	dir     string // its own
 
 	provider *strict.Provider
@@ -52,6 +53,14 @@ func (t *trial) run(ctx context.Context) (f finish, err error) {
 		return f, err
 	}
 	return t.finish(left), nil
+}
+
+// text is the jobs, a line each.
+func (t *trial) text() string {
+	if t.lanes {
+		return backlogged(t.jobs)
+	}
+	return lines(t.jobs)
 }
 
 // prepare empties Redis and starts a provider, which is new for each contender: a late call of the one before reaches nobody.

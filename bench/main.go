@@ -1,6 +1,6 @@
 // Bench measures what admission and the pacer cost, as ratios to a plain SET and beside redis_rate, and how fast jobs go in and out
-// beside asynq's own client and server, BullMQ and a raw pipeline: all in one run on one redis-server of its own. It is a module of its own, so
-// that the program does not depend on what it is measured against. With -limit it compares ways to keep a provider's limit; with -latency, -scale, -backlog and -crowd
+// beside asynq's own client and server, BullMQ, groupmq and a raw pipeline: all in one run on one redis-server of its own. It is a module of its own, so
+// that the program does not depend on what it is measured against. With -limit it compares ways to keep a provider's limit, with -lanes ways to have lanes; with -latency, -scale, -backlog and -crowd
 // it measures what docs/capacity.md says.
 package main
 
@@ -23,7 +23,7 @@ type options struct {
 	asynq         string // set in the process that is the bare asynq server
 	crowd         bool
 	crowds        string
-	limit         bool
+	limit, lanes  bool
 	latency       bool
 	scale         bool
 	backlog       bool
@@ -49,6 +49,7 @@ func main() {
 	full := flag.Bool("full", false, "1,000,000 jobs")
 	flag.StringVar(&o.asynq, "asynq", "", "for this program's own use")
 	flag.BoolVar(&o.limit, "limit", false, "compare ways to keep a provider's limit instead, with 3,000 jobs or -jobs; -svg draws that then")
+	flag.BoolVar(&o.lanes, "lanes", false, "measure one lane and 1,000 beside the groups of groupmq and the fairness keys of Temporal instead, -runs times; with -limit, how one lane's backlog is kept from delaying 20 others")
 	flag.IntVar(&o.workers, "workers", limitWorkers, "with -limit: worker processes of each contender")
 	flag.BoolVar(&o.trouble, "trouble", false, "with -limit: kill a worker process in the middle (kill -9) and start it again, and stop one for a while (SIGSTOP)")
 	flag.StringVar(&o.only, "only", "", "with -limit: only these `PEERS`, such as river,spillway")
@@ -98,7 +99,7 @@ func start(o options) error {
 	for _, one := range []struct {
 		is bool
 		do func(context.Context, options) error
-	}{{o.cluster, clustered}, {o.limit, limited}, {o.latency, latency}, {o.scale, scale}, {o.backlog, backlog}} {
+	}{{o.cluster, clustered}, {o.limit, limited}, {o.lanes, laned}, {o.latency, latency}, {o.scale, scale}, {o.backlog, backlog}} {
 		if one.is {
 			return one.do(ctx, o)
 		}
@@ -132,7 +133,7 @@ func inBulk(ctx context.Context, c *redis.Client, s *server, o options) error {
 	if err != nil {
 		return err
 	}
-	b.findBullmq(ctx)
+	b.findNode(ctx)
 	fmt.Printf("%s\n%d runs of %d jobs of %d bytes, of peers %d, of calls %d\n\n", machine(ctx, c), o.runs, b.jobs, payloadBytes, b.peers, min(b.peers, dispatched))
 	r := results{}
 	for range o.runs {

@@ -21,7 +21,7 @@ var nodeFiles embed.FS
 
 const fetchFor = 3 * time.Minute // what npm may take, where it has to fetch
 
-// nodePeer is what runs the programs of bench/node: BullMQ and Bottleneck.
+// nodePeer is what runs the programs of bench/node: BullMQ, Bottleneck and groupmq.
 type nodePeer struct {
 	node string
 	dir  string // of the programs, beside their node_modules

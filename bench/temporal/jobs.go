@@ -41,28 +41,33 @@ func read() (jobs []job, err error) {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var line struct {
-			ID      string
-			Payload json.RawMessage
+			ID, Lane string
+			Payload  json.RawMessage
 		}
 		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
 			return nil, err
 		}
-		jobs = append(jobs, job{line.ID, line.Payload})
+		jobs = append(jobs, job{line.ID, line.Lane, line.Payload})
 	}
 	return jobs, in.Err()
 }
 
-// left counts the workflows that have not ended.
+// left counts the workflows that have not ended, and the jobs of keyed.
 func left(args []string) error {
 	c, err := dial(args[0], args[1])
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	r, err := c.CountWorkflow(context.Background(), &workflowservice.CountWorkflowExecutionsRequest{Query: "ExecutionStatus = 'Running'"})
+	const running = "ExecutionStatus = 'Running'"
+	w, err := c.CountWorkflow(context.Background(), &workflowservice.CountWorkflowExecutionsRequest{Query: running})
 	if err != nil {
 		return err
 	}
-	fmt.Println(r.Count)
+	a, err := c.CountActivities(context.Background(), client.CountActivitiesOptions{Query: running})
+	if err != nil {
+		return err
+	}
+	fmt.Println(w.Count + a.Count)
 	return nil
 }

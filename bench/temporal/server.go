@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,8 +18,9 @@ import (
 
 // serve runs a server, with SQLite in its memory, until its standard input ends. temporaltest keeps its address to itself, so the first connection tells it.
 func serve(args []string) error {
-	partitions, err := strconv.Atoi(args[0])
-	if err != nil {
+	partitions, numberErr := strconv.Atoi(args[0])
+	fair, err := strconv.ParseBool(args[1])
+	if err := errors.Join(numberErr, err); err != nil {
 		return err
 	}
 	where := make(chan string, 1)
@@ -30,24 +32,24 @@ func serve(args []string) error {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	}
 	quiet := client.Options{Logger: silent{}, ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}}}
-	s := temporaltest.NewServer(temporaltest.WithBaseClientOptions(quiet), temporaltest.WithBaseServerOptions(options(partitions)...))
+	s := temporaltest.NewServer(temporaltest.WithBaseClientOptions(quiet), temporaltest.WithBaseServerOptions(options(partitions, fair)...))
 	s.GetDefaultClient()
 	fmt.Println(<-where, s.GetDefaultNamespace())
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// options has a task queue in one part, or in the four that it has by default. A part has its share of the rate.
-func options(partitions int) []temporal.ServerOption {
-	if partitions == 0 {
-		return nil
+// options has a task queue in so many parts, or in the four that it has by default. A part has its share of the rate. Fairness keys are off by default.
+func options(partitions int, fair bool) []temporal.ServerOption {
+	config := dynamicconfig.StaticClient{}
+	set := func(key dynamicconfig.Key, value any) { config[key] = []dynamicconfig.ConstrainedValue{{Value: value}} }
+	set(dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(), true) // as temporaltest has it
+	set(dynamicconfig.MatchingEnableFairness.Key(), fair)
+	if partitions > 0 {
+		set(dynamicconfig.MatchingNumTaskqueueReadPartitions.Key(), partitions)
+		set(dynamicconfig.MatchingNumTaskqueueWritePartitions.Key(), partitions)
 	}
-	many := []dynamicconfig.ConstrainedValue{{Value: partitions}}
-	return []temporal.ServerOption{temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
-		dynamicconfig.ForceSearchAttributesCacheRefreshOnRead.Key(): []dynamicconfig.ConstrainedValue{{Value: true}}, // as temporaltest has it
-		dynamicconfig.MatchingNumTaskqueueReadPartitions.Key():      many,
-		dynamicconfig.MatchingNumTaskqueueWritePartitions.Key():     many,
-	})}
+	return []temporal.ServerOption{temporal.WithDynamicConfigClient(config)}
 }
 
 // silent is a logger that says nothing.

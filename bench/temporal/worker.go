@@ -19,13 +19,13 @@ const answerWithin = 5 * time.Second // of an activity; one whose worker died is
 // job is a line of what is added.
 type job struct {
 	ID      string `json:"id"`
+	Lane    string `json:"lane,omitempty"`
 	Payload []byte `json:"payload"`
 }
 
 // bring is the workflow: it has all of its jobs called, however often that takes.
 func bring(ctx workflow.Context, jobs []job) error {
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: answerWithin,
-		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1}})
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: answerWithin, RetryPolicy: retries()})
 	calls := make([]workflow.Future, len(jobs))
 	for i, j := range jobs {
 		calls[i] = workflow.ExecuteActivity(ctx, "Charge", j)
@@ -36,6 +36,10 @@ func bring(ctx workflow.Context, jobs []job) error {
 		}
 	}
 	return nil
+}
+
+func retries() *temporal.RetryPolicy {
+	return &temporal.RetryPolicy{InitialInterval: time.Second, BackoffCoefficient: 1}
 }
 
 // provider is what the activities call.
