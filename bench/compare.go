@@ -164,7 +164,9 @@ func times(a, b []float64, by float64) []float64 {
 }
 
 // The ratios of runs to the peers of the same run.
-var ratios = []struct{ text, a, b string }{
+type ratio struct{ text, a, b string }
+
+var ratios = []ratio{
 	{"enqueue to asynq's Client, one goroutine", enqueueName, oneName},
 	{"enqueue to asynq's Client, 64 goroutines", enqueueName, manyName},
 	{"enqueue to asynq's Client over the AutoPipeliner", enqueueName, autoName},
@@ -201,7 +203,7 @@ func (r results) table(w io.Writer) {
 		row(name, "%.1f | %.1f to %.1f", r[name])
 	}
 	fmt.Fprintln(w, "\n| ratio, run by run | median | least to most |\n|---|---:|---:|")
-	for _, c := range ratios {
+	for _, c := range slices.Concat(ratios, laneRatios()) {
 		row(c.text, "%.2f | %.2f to %.2f", over(r[c.a], r[c.b]))
 	}
 	row("admission and deduplication, as a share of enqueue's time", "%.2f | %.2f to %.2f", times(r[doorName], r[enqueueName], 1e-6))

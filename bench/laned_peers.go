@@ -38,6 +38,18 @@ func laneNames() []string {
 	return append(enqueue, send...)
 }
 
+// laneRatios compares each row of lanes with those of its peers.
+func laneRatios() (all []ratio) {
+	for _, ours := range lanedRows {
+		for _, peer := range lanePeers {
+			if peer.lanes == ours.lanes {
+				all = append(all, ratio{ours.enqueue + ", to " + peer.enqueue, ours.enqueue, peer.enqueue}, ratio{ours.send + ", to " + peer.send, ours.send, peer.send})
+			}
+		}
+	}
+	return all
+}
+
 // lanePeersOnce has those peers add jobs and call them that can be had.
 func (b *bulk) lanePeersOnce(ctx context.Context, p *provider, r results) error {
 	for _, row := range lanePeers {
