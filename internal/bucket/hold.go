@@ -3,9 +3,14 @@ package bucket
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
@@ -151,4 +156,217 @@ type Standing struct {
 	// Stale means that for 2 s no process with the version of the limits that Redis knows has been given a
 	// slot: the pacer has seen a newer version, which Redis has lost.
 	Stale bool
+}
+
+// Failed counts a call that met trouble. When the trouble is the gateway's, no process calls it from then on
+// until the hold is over and one call that is sent ahead succeeds; slots held locally are given back.
+func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.Fallout, error) {
+	if f.Kind == "" {
+		f.Kind = job.Fail
+	}
+	if c.Failures == 0 && f.Kind == job.Fail {
+		return job.Fallout{}, nil
+	}
+	pl := p.plan.Load()
+	args := []any{p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
+		f.Took.Microseconds(), redisdb.Flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
+		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)}
+	in, alone := pl.scopeOf(f)
+	var v []string
+	var err error
+	if alone {
+		args[15] = redisdb.Wake // jobs that are bound already stay so: no other jobs are given back
+		v, err = p.failedIn(ctx, pl, in, args)
+	} else {
+		keys := slices.Concat([]string{p.keys.Hold(), p.keys.Rate(), p.keys.Pending(), p.keys.Due()}, pl.cfg.First, pl.waiting)
+		v, err = circuitScript.Run(ctx, p.client, keys, args...).StringSlice()
+	}
+	if err != nil {
+		return job.Fallout{}, fmt.Errorf("trouble with %s could not be counted: %w", p.gateway, err)
+	}
+	out, state, err := fallout(v)
+	if err != nil {
+		return job.Fallout{}, err
+	}
+	out.Own = state == "own" || f.Outages >= forgiven && f.Written && out.Outage.IsZero()
+	if alone {
+		return out, nil
+	}
+	if out.Opened && f.Kind == job.Fail {
+		p.meters.opened.Inc()
+		p.meters.circuit.set(true)
+	}
+	if out.Held > 0 && (out.Opened || state == "again" || f.Kind == job.Wait) {
+		p.heldUntil(out.At.Add(out.Held).UnixMicro())
+	}
+	return out, nil
+}
+
+// forgiven is how many outages a job may meet before the trouble counts as its own, as in outage.lua.
+const forgiven = 2
+
+// atLeastOne returns d in µs: at least 1 if d is positive, else 0.
+func atLeastOne(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return max(d.Microseconds(), 1)
+}
+
+// fallout reads circuit.lua's answer.
+func fallout(v []string) (out job.Fallout, state string, err error) {
+	if len(v) != 4 {
+		return job.Fallout{}, "", fmt.Errorf("circuit.lua answered with %d values: is another version of the program using this Redis?", len(v))
+	}
+	var at, outage, held int64
+	if _, err := fmt.Sscan(v[1]+" "+v[2]+" "+v[3], &at, &outage, &held); err != nil {
+		return job.Fallout{}, "", fmt.Errorf("circuit.lua answered %v: is another version of the program using this Redis?", v)
+	}
+	out = job.Fallout{At: time.UnixMicro(at), Held: time.Duration(held) * time.Microsecond, Opened: v[0] == "opened"}
+	if outage > 0 {
+		out.Outage = time.UnixMicro(outage)
+	}
+	return out, v[0], nil
+}
+
+// heldUntil takes in the news of a hold: slots held locally that fall inside it are given back.
+func (p *Pacer) heldUntil(micros int64) {
+	p.meters.holds.Inc()
+	p.mu.Lock()
+	p.known.held, p.known.probing = max(p.known.held, micros), true
+	p.mu.Unlock()
+	p.Drop()
+}
+
+// Watch keeps the circuit's metric right, as other processes open and close the circuit too. It asks Redis only
+// while this process knows of a hold, or believes the circuit open.
+func (p *Pacer) Watch(ctx context.Context) error {
+	p.mu.Lock()
+	held := p.known.probing
+	p.mu.Unlock()
+	if !held && !p.meters.circuit.open.Load() {
+		return nil
+	}
+	s, err := p.Look(ctx)
+	if err == nil {
+		p.meters.circuit.set(s.Circuit)
+	}
+	return err
+}
+
+// openGauge is 1 while the circuit is open.
+type openGauge struct {
+	shown prometheus.Gauge
+	open  atomic.Bool
+}
+
+func (g *openGauge) set(open bool) {
+	g.open.Store(open)
+	g.shown.Set(map[bool]float64{true: 1}[open])
+}
+
+const (
+	strayed = 3_000_000 // a slot reserved this long ago, in µs, no longer counts as in hand, whatever has become of its job
+	regain  = 0.25      // how much of the reduction by one late job is undone by one that is ready in time
+)
+
+// congestion bounds how many slots this process has in hand: those that are reserved and whose jobs are not yet
+// ready to be called. On a machine that is too busy, slots pass before their jobs are ready. Each of them still
+// costs the work of a pull and of putting the job back, and that work makes the next ones pass too. So each
+// slot that passes lowers the bound by one, and each whose job is ready in time while more slots were wanted
+// raises it by a quarter. If one of five passes, the bound stays.
+type congestion struct {
+	mu    sync.Mutex
+	hand  map[int64]inHand // by slot number
+	less  float64          // how far the bound is below the plan's
+	all   *Burden          // of the process
+	freed chan struct{}
+}
+
+// inHand is what is known of one slot.
+type inHand struct {
+	since int64 // local µs
+	short bool  // more slots were wanted with it, and there was no room
+}
+
+func newCongestion() congestion {
+	return congestion{hand: map[int64]inHand{}, freed: make(chan struct{})}
+}
+
+// start records that a slot is in hand from local time now, in µs. short means that more slots were wanted with
+// it, and there was no room.
+func (c *congestion) start(s job.Slot, now int64, short bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hand[s.Number] = inHand{now, short}
+	c.all.add(1)
+}
+
+// inTime records that a slot's job was ready to be called when the slot came, or not too late after it. What
+// follows, such as the way to the gateway, gets no shorter with fewer slots.
+func (c *congestion) inTime(s job.Slot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h, ok := c.end(s); ok && h.short {
+		c.less = max(c.less-regain, 0)
+	}
+}
+
+// unused records that a slot is given back. most is the plan's bound.
+func (c *congestion) unused(s job.Slot, passed bool, most int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok := c.end(s); ok && passed {
+		c.less = min(c.less+1, float64(most-1))
+	}
+}
+
+// end removes a slot from those in hand. The caller holds mu.
+func (c *congestion) end(s job.Slot) (h inHand, ok bool) {
+	if h, ok = c.hand[s.Number]; ok {
+		delete(c.hand, s.Number)
+		c.all.add(-1)
+		close(c.freed)
+		c.freed = make(chan struct{})
+	}
+	return h, ok
+}
+
+// close removes all slots from those in hand: no more are asked for.
+func (c *congestion) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all.add(-int64(len(c.hand)))
+	clear(c.hand)
+}
+
+// room returns how many slots this process may reserve at local time now, in µs, and a channel that is closed
+// when a slot is no longer in hand. most is the plan's bound, least the lowest one.
+func (c *congestion) room(now, least, most int64) (int64, <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := len(c.hand)
+	maps.DeleteFunc(c.hand, func(_ int64, h inHand) bool { return now > h.since+strayed })
+	c.all.add(int64(len(c.hand) - before))
+	c.less = min(c.less, float64(most-1)) // the limit may have been higher
+	if c.less == 0 {
+		return job.MaxCount, c.freed
+	}
+	return max(most-int64(c.less), min(least, most)) - int64(len(c.hand)), c.freed
+}
+
+// room waits until this process may reserve a slot, and returns how many, at the most. The lowest bound is one
+// slot plus those that come during one answer of Redis: these are in hand however far away Redis is, and a
+// lower number would not bring it nearer.
+func (p *Pacer) room(ctx context.Context) (int64, error) {
+	for {
+		now, pl := p.clock.Now(), p.plan.Load()
+		n, freed := p.congestion.room(p.local(now), 1+p.away.is()/max(pl.spacing, 1), pl.inHand)
+		if n > 0 {
+			return n, nil
+		}
+		if err := p.sleep(ctx, time.Second, freed); err != nil {
+			return 0, err
+		}
+	}
 }

@@ -2,7 +2,15 @@ package bucket
 
 import (
 	"context"
+	_ "embed" // the script is a file
 	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Loss is a finding of a reservation: Redis may not know every slot that was given out.
@@ -58,4 +66,158 @@ func (p *Pacer) Report() {
 			}
 		}
 	})
+}
+
+const (
+	awayFor  = 10 * time.Second // the shortest round trip of this time tells the distance
+	awayStep = 4_000            // µs
+)
+
+// away learns the distance to Redis: how long an answer takes, there and back. A busy machine makes answers
+// late too: a script waits for others of this process, or a goroutine for a processor when the answer has come.
+// That delay is not distance, and it varies. Some of hundreds of round trips wait for nothing, so the shortest
+// one of the last ten to twenty seconds counts.
+type away struct {
+	// careful is for a process with many gateways. While it is overloaded, none of the round trips may be
+	// short, and a process that takes its own queue for distance makes the queue longer. So the estimate at
+	// most doubles in ten seconds, or grows by awayStep.
+	careful bool
+
+	mu    sync.Mutex
+	far   int64     // the estimate, in µs; 0: no answer came yet
+	least int64     // the shortest round trip since then, in µs; 0: none
+	since time.Time // zero: no answer came yet
+}
+
+// add takes in a round trip of took µs that has ended now.
+func (a *away) add(took int64, now time.Time) {
+	took = max(took, 1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.far == 0 {
+		a.far, a.since = took, now
+	}
+	a.far = min(a.far, took)
+	if a.least == 0 || took < a.least {
+		a.least = took
+	}
+	if now.Sub(a.since) >= awayFor {
+		far := a.least
+		if a.careful {
+			far = min(far, max(2*a.far, a.far+awayStep))
+		}
+		a.far, a.least, a.since = far, 0, now
+	}
+}
+
+// is returns the distance to Redis, in µs.
+func (a *away) is() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.far
+}
+
+// row is how long the latest answers have all been the same: the time of the first and the latest of them; zero
+// if the latest answer was a different one.
+type row struct{ first, latest time.Time }
+
+func (r *row) add(same bool, at time.Time) {
+	switch {
+	case !same:
+		*r = row{}
+	case r.first.IsZero():
+		*r = row{at, at}
+	default:
+		r.latest = at
+	}
+}
+
+// Stale reports whether the latest answer refused this process because its limits are older than those that the
+// pacer has seen, and for how long every answer has. The caller should then look up which limits hold, and call
+// Change.
+func (p *Pacer) Stale() (bool, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.known.refused
+	return !r.first.IsZero(), r.latest.Sub(r.first)
+}
+
+//go:embed forgive.lua
+var forgiveLua string
+
+var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, forgiveLua)
+
+// Charge is what losses have charged one limit with: calls that may have been made and that Redis does not
+// know.
+type Charge struct {
+	Limit job.Limit
+	// Units is at most what the limit allows.
+	Units int64
+	// Until is when the last of them stops counting.
+	Until time.Time
+}
+
+// Charged returns what still counts of the charges for losses, for each limit that has any.
+func (p *Pacer) Charged(ctx context.Context) ([]Charge, error) {
+	pl := p.plan.Load()
+	v, err := p.client.HMGet(ctx, p.keys.Pace(), "g", "charges").Result()
+	if err != nil {
+		return nil, fmt.Errorf("what losses have charged %s with could not be read: %w", p.gateway, err)
+	}
+	text, _ := v[1].(string)
+	if shape, _ := v[0].(string); shape != pl.shape || text == "" {
+		return nil, nil
+	}
+	var n []int64
+	for _, word := range strings.Fields(text) {
+		x, err := strconv.ParseInt(word, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("what losses have charged %s with makes no sense (%q): is another version of the program using this Redis?", p.gateway, text)
+		}
+		n = append(n, x)
+	}
+	now := p.clock.Now()
+	units, until := make([]int64, len(pl.windows)), make([]time.Time, len(pl.windows))
+	for ; len(n) >= 3; n = n[3:] {
+		k := n[0] - 1
+		if k < 0 || k >= int64(len(pl.windows)) {
+			continue
+		}
+		if end := time.UnixMicro(n[1] + pl.windows[k].ready).UTC(); end.After(now) {
+			units[k] += n[2]
+			if end.After(until[k]) {
+				until[k] = end
+			}
+		}
+	}
+	return charges(pl, units, until), nil
+}
+
+// Forgive lifts the charges for losses: the gateway's owner says that the calls were not made, or may be made
+// again. It returns what was lifted. Calls that Redis knows are not charges and stay.
+func (p *Pacer) Forgive(ctx context.Context) ([]Charge, error) {
+	pl := p.plan.Load()
+	args := []any{pl.shape, HoldChannel, p.gateway}
+	for _, w := range pl.windows {
+		args = append(args, w.width)
+	}
+	units, err := forgiveScript.Act(ctx, p.client, append([]string{p.keys.Pace()}, p.allLists(len(pl.windows))...), args...).Int64Slice()
+	if err != nil {
+		return nil, fmt.Errorf("what losses have charged %s with could not be lifted: %w", p.gateway, err)
+	}
+	if len(units) == 0 {
+		return nil, &job.Error{Code: job.CodeFailed, Message: fmt.Sprintf("the pacer of %s keeps other limits than those that the file and Redis name", p.gateway),
+			Hint: "dispatchers take limits over within a second: run it again, with the file that they have"}
+	}
+	return charges(pl, units, make([]time.Time, len(units))), nil
+}
+
+// charges returns the units counted for each window with its limit, at most what that limit allows.
+func charges(pl *plan, units []int64, until []time.Time) (all []Charge) {
+	for k, w := range pl.windows[:len(units)] {
+		if units[k] > 0 {
+			all = append(all, Charge{job.Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}, min(units[k], w.n), until[k]})
+		}
+	}
+	return all
 }

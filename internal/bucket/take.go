@@ -2,11 +2,14 @@ package bucket
 
 import (
 	"context"
+	_ "embed" // the scripts are files
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 const takeLead = time.Millisecond // a handler that takes its own slot is ready when it asks
@@ -193,4 +196,77 @@ func (p *Pacer) askForWaiters(ctx context.Context, t *waiter, tries *retries) er
 // barred reports whether calls wait for more than their time, or for the call that is sent ahead.
 func (g grant) barred() bool {
 	return g.state == stateHeld || g.state == stateBraked || g.state == statePaused || g.state == stateFull || len(g.slots) > 0 && g.slots[0].Probe
+}
+
+// noRoute is the route of look-ups, which take no permits of a route. No route has this name, so scripts find
+// nothing under it.
+const noRoute = "\x00"
+
+// Ask takes a permit of a job's lane for a look-up of the job; the slot already has the account's. It returns
+// the slot with that permit, or how long to wait until the lane has one. After that wait the caller reserves
+// another slot and asks again. Without lanes there is nothing to take.
+func (p *Pacer) Ask(ctx context.Context, s job.Slot, lane string) (with job.Slot, wait time.Duration, err error) {
+	pl := p.plan.Load()
+	if pl.cfg.Lanes == nil {
+		return s, 0, nil
+	}
+	arg := p.besideLane(pl, p.local(p.clock.Now()))
+	within, cancel := p.within(ctx, answerWithin)
+	defer cancel()
+	us, err := asksScript.Run(within, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, p.now(), lane, s.At, p.late.edge(s), jsonOf(arg)).Int64()
+	if err == nil && us == 0 {
+		s.Flow = job.Flow{Route: noRoute, Lane: lane, Kept: true}
+	}
+	return s, time.Duration(us) * time.Microsecond, err
+}
+
+//go:embed room.lua
+var roomLua string
+
+var roomScript = redisdb.NewScript(redisdb.NowLua, slewedLua, roomLua)
+
+// Room is when a call finds room in all limits as things stand, for people to read.
+type Room struct {
+	// In is how long until then; zero when there is room, or when it is not known as the limits have just
+	// changed.
+	In time.Duration
+	// At is that moment on Redis's clock; zero when In is.
+	At time.Time
+	// Gap is how long before that moment the last slot was; zero when In is, or when there was none.
+	Gap time.Duration
+	// Limit is what the call waits for longest. The zero Limit, when In is not zero, means that no slot is given out before, as after Redis
+	// lost its memory.
+	Limit job.Limit
+	// Full means that as many calls are in flight as are allowed (MaxInFlight).
+	Full bool
+}
+
+// Room returns when a call of this cost finds room. It reserves nothing.
+func (p *Pacer) Room(ctx context.Context, cost int64) (Room, error) {
+	pl := p.plan.Load()
+	args := []any{p.now(), max(cost, 1), pl.shape}
+	for _, w := range pl.windows {
+		args = append(args, w.n, w.ready)
+	}
+	keys := append([]string{p.keys.Pace(), p.keys.Flight()}, p.lists(len(pl.windows))...)
+	v, err := roomScript.Run(ctx, p.client, keys, args...).Int64Slice()
+	if err != nil {
+		return Room{}, fmt.Errorf("what room %s has could not be read: %w", p.gateway, err)
+	}
+	if len(v) != 5 || v[2] > int64(len(pl.windows)) {
+		return Room{}, fmt.Errorf("room.lua answered %v: is another version of the program using this Redis?", v)
+	}
+	r := Room{Full: pl.cfg.MaxInFlight > 0 && v[3] >= pl.cfg.MaxInFlight}
+	if v[1] <= v[0] {
+		return r, nil
+	}
+	r.In, r.At = time.Duration(v[1]-v[0])*time.Microsecond, time.UnixMicro(v[1]).UTC()
+	if v[4] > 0 {
+		r.Gap = time.Duration(v[1]-v[4]) * time.Microsecond
+	}
+	if v[2] > 0 {
+		w := pl.windows[v[2]-1]
+		r.Limit = job.Limit{N: w.n, Window: time.Duration(w.length) * time.Microsecond}
+	}
+	return r, nil
 }

@@ -2,8 +2,10 @@ package ledger
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -167,4 +169,83 @@ func (b *Books) reflow(ctx context.Context, what string, from any, more ...any) 
 		n[i] = int64(f)
 	}
 	return n, nil
+}
+
+const (
+	unlaneChunk = 500
+	// laneUse is how long no job may have been assigned to a lane: another dispatcher may still have the
+	// previous configuration, or already the next one.
+	laneUse = 5 * time.Second
+)
+
+// LaneSets returns the keys of the sets of lanes with jobs, or nil if the gateway has neither lanes nor route
+// limits.
+func (b *Books) LaneSets() []string { return b.cfg.Lanes }
+
+// unlane moves jobs from lanes back to the queue's own lines, for a gateway that no longer has lanes. It
+// returns how many it moved, and whether others stay because another dispatcher calls jobs by lane.
+func (b *Books) unlane(ctx context.Context) (moved int64, others bool, err error) {
+	k := b.keys
+	sets, err := redisdb.LaneSets(ctx, b.c, k)
+	for _, set := range sets {
+		for more := true; more && err == nil; {
+			var n []int64
+			n, err = unlaneScript.Run(ctx, b.c, []string{k.Lanes(), set, k.Due(), k.Pending(), k.Retries(), k.Replays(), k.Classes(), k.Nobodys()}, b.cfg.NowMicros.Now(), unlaneChunk, laneUse.Microseconds()).Int64Slice()
+			if err == nil && len(n) != 3 {
+				err = redisdb.BadReply("unlane.lua", n)
+			}
+			if err != nil {
+				break
+			}
+			moved += n[0]
+			more, others = n[0] > 0 && n[1] == 1, others || n[2] == 1
+		}
+	}
+	return moved, others, err
+}
+
+// unclassChunk is how many jobs one script moves.
+const unclassChunk = 500
+
+// lines returns all lines of the queue: first the default ones, then those of classes, then those of lanes.
+func (b *Books) lines(ctx context.Context) ([]string, error) {
+	return redisdb.Lines(ctx, b.c, b.keys)
+}
+
+// Sorted is how many jobs were moved to other lines of the queue.
+type Sorted struct {
+	// Unclassed had a class that the gateway no longer has. They go behind the jobs of the default class.
+	Unclassed int64
+	// Unlaned were in lanes, and the gateway no longer has lanes.
+	Unlaned int64
+	// Others says that there are still jobs in lanes, because another dispatcher calls them.
+	Others bool
+}
+
+// Sort moves queued jobs whose class or lanes the gateway no longer has to the lines where they belong. They
+// keep their order.
+func (b *Books) Sort(ctx context.Context) (s Sorted, err error) {
+	classes, laned, err := redisdb.ClassesAndLanes(ctx, b.c, b.keys)
+	if err == nil && laned && len(b.cfg.Lanes) == 0 { // first, because jobs leave lanes for the lines of their classes
+		if s.Unlaned, s.Others, err = b.unlane(ctx); err == nil {
+			classes, err = redisdb.ClassesOf(ctx, b.c, b.keys)
+		}
+	}
+	if err != nil {
+		return s, err
+	}
+	for _, class := range classes {
+		line := b.keys.First(class)
+		if slices.Contains(b.cfg.First, line) {
+			continue
+		}
+		var moved int64
+		for n := int64(unclassChunk); n == unclassChunk; moved += n {
+			if n, err = unclassScript.Run(ctx, b.c, []string{line, b.keys.Pending(), b.keys.Classes()}, class, unclassChunk).Int64(); err != nil {
+				return s, err
+			}
+		}
+		s.Unclassed += moved
+	}
+	return s, nil
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -146,4 +148,151 @@ func (b *Books) Find(ctx context.Context, id string) (r job.Record, ok bool, err
 		r.State = job.InFlight
 	}
 	return r, true, nil
+}
+
+// Pulse is what a process needs to know of an idle gateway.
+type Pulse struct {
+	Pending  int64         // jobs in all lines of the queue
+	Rejected int64         // jobs parked as rejected
+	DueIn    time.Duration // until the next scheduled or retrying job is due; negative if none
+	AskIn    time.Duration // until the next look-up is due; negative if no job is pending
+	Sweep    bool          // a sweep would find something
+	Limits   int64         // version of the limits set at run time; zero if they never were
+	Alive    int64         // the data's last sign of life in µs; zero if not checked, negative if the data is not what was seen
+	Shelve   bool          // jobs of a batch have to be parked or admitted
+	Err      error         // why this gateway's pulse is unknown; nil if it is known
+}
+
+// Pulses reads the pulse of many gateways on one Redis in one round trip, so that idle gateways cost next to
+// nothing. The same scripts report if this process is too slow. Results are in the order of all. The error is
+// the first one, if every read failed; otherwise errors are in the pulses.
+func Pulses(ctx context.Context, c redis.UniversalClient, all []*Books, slow Slow) ([]Pulse, error) {
+	cmds := make([]*redis.Cmd, len(all))
+	_ = pulseScript.Pipelined(ctx, c, func(run redisdb.Runner) { // each command has its own error
+		for i, b := range all {
+			age := b.cfg.Age()
+			cmds[i] = run(b.felt(), b.cfg.NowMicros.Now(), lowLease.Microseconds(), age.Version, age.Least,
+				slow.Process, slow.For.Microseconds(), slow.Slots, b.keys.First(""))
+		}
+	})
+	pulses, well := make([]Pulse, len(all)), false
+	for i, cmd := range cmds {
+		pulses[i] = all[i].pulse(cmd)
+		well = well || pulses[i].Err == nil
+	}
+	if !well && len(all) > 0 {
+		return nil, pulses[0].Err
+	}
+	return pulses, nil
+}
+
+// pulseKeys returns the KEYS of pulse.lua. They are computed once, because thousands of gateways are read each
+// second.
+func (b *Books) pulseKeys() []string {
+	k := b.keys
+	return slices.Concat([]string{k.Pending(), k.Parked("rejected"), k.Scheduled(), k.Retrying(), k.Open(), k.Active(), k.Lease(), k.LiveLimits()},
+		k.AsynqSets(), []string{k.Alive(), k.Retries(), k.Replays(), k.Due(), k.Shelving(), k.Slow(), k.Asking(), k.Classes()})
+}
+
+// pulse decodes the reply of pulse.lua.
+func (b *Books) pulse(cmd *redis.Cmd) Pulse {
+	n, err := cmd.Int64Slice()
+	if err == nil && len(n) != 9 {
+		err = redisdb.BadReply("pulse.lua", n)
+	}
+	if err != nil {
+		return Pulse{DueIn: -1, AskIn: -1, Err: err}
+	}
+	b.watch.feel(n[5])
+	p := Pulse{Pending: n[0], Rejected: n[1], DueIn: until(n[2]), AskIn: until(n[8]), Sweep: n[3] == 1, Limits: n[4], Alive: n[6], Shelve: n[7] == 1}
+	return p
+}
+
+// until converts a script's time in µs; negative means none.
+func until(us int64) time.Duration {
+	if us < 0 {
+		return -1
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// slowRecent is how long a process's report counts. Reports come every other second.
+const slowRecent = 10 * time.Second
+
+// Slow reports that a process is too slow for its gateways' limits. The zero Slow reports nothing.
+type Slow struct {
+	Process string // HOST.PID
+	For     time.Duration
+	Slots   int64 // its limit of jobs in flight
+}
+
+// SlowSince is a process that is too slow for its gateways' limits.
+type SlowSince struct {
+	Process string // HOST.PID
+	Since   time.Time
+	Slots   int64 // its limit of jobs in flight
+}
+
+// SlowOnes returns the processes serving a gateway that are too slow at a time on Redis's clock, sorted by
+// name.
+func SlowOnes(ctx context.Context, c redis.UniversalClient, gateway string, now time.Time) ([]SlowSince, error) {
+	said, err := c.HGetAll(ctx, redisdb.NewKeys(gateway).Slow()).Result()
+	if err != nil {
+		return nil, err
+	}
+	var all []SlowSince
+	for process, text := range said {
+		var since, seen, slots int64
+		if _, err := fmt.Sscan(text, &since, &seen, &slots); err == nil && now.Sub(record.Moment(seen)) < slowRecent {
+			all = append(all, SlowSince{process, record.Moment(since), slots})
+		}
+	}
+	slices.SortFunc(all, func(a, b SlowSince) int { return cmp.Compare(a.Process, b.Process) })
+	return all, nil
+}
+
+// flyingMost is how many jobs in flight are examined, which takes Redis a few milliseconds.
+const flyingMost = 5000
+
+// InFlight is the number of jobs in flight by lane. All is false if there were more than are examined.
+type InFlight struct {
+	Jobs map[string]int64
+	All  bool
+}
+
+// InFlightByLane returns the number of jobs in flight by lane, for the first 5,000.
+func (b *Books) InFlightByLane(ctx context.Context) (f InFlight, err error) {
+	v, err := flyingScript.Run(ctx, b.c, []string{b.keys.Open(), b.keys.Active()}, b.keys.JobPrefix(), flyingMost).Slice()
+	if err != nil {
+		return f, err
+	}
+	if len(v)%2 != 1 {
+		return f, redisdb.BadReply("flying.lua", v)
+	}
+	f.All, f.Jobs = v[0] == int64(1), make(map[string]int64, len(v)/2)
+	for i := 1; i < len(v); i += 2 {
+		f.Jobs[fmt.Sprint(v[i])], _ = v[i+1].(int64)
+	}
+	return f, nil
+}
+
+// Unsorted returns how many jobs are in the queue's own lines, by class; the default class has the empty name.
+// Jobs that were called before share lines and are not counted. With lanes, jobs stay in these lines until the
+// next call.
+func (b *Books) Unsorted(ctx context.Context, classes []string) (map[string]int64, error) {
+	lines := [][2]string{{"", b.keys.Due()}, {"", b.keys.Pending()}}
+	for _, class := range classes {
+		lines = append(lines, [2]string{class, b.keys.First(class)})
+	}
+	all, long := make(map[string]int64, len(classes)+1), make([]*redis.IntCmd, len(lines))
+	_, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, line := range lines {
+			long[i] = p.LLen(ctx, line[1])
+		}
+		return nil
+	})
+	for i, line := range lines {
+		all[line[0]] += long[i].Val()
+	}
+	return all, err
 }

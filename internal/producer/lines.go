@@ -3,9 +3,14 @@ package producer
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"unicode/utf8"
+
+	"golang.org/x/text/encoding/charmap"
 
 	"spillway/internal/job"
 )
@@ -203,4 +208,131 @@ func broken(err error) error {
 		Code: code, Message: "the input broke off", Err: err,
 		Hint: "mend it and run again: jobs that are in already are counted as duplicate",
 	}
+}
+
+// The encodings of a billing file.
+const (
+	UTF8        = "utf-8"
+	Latin1      = "latin-1"      // ISO 8859-1
+	Windows1252 = "windows-1252" // what Excel writes on Windows in Western Europe and America
+)
+
+// Encodings lists the encodings of a billing file; the first is the default.
+func Encodings() []string { return []string{UTF8, Latin1, Windows1252} }
+
+func charsetOf(encoding string) *charmap.Charmap {
+	switch encoding {
+	case Latin1:
+		return charmap.ISO8859_1
+	case Windows1252:
+		return charmap.Windows1252
+	}
+	return nil
+}
+
+// decoded returns a line as UTF-8: the line itself if it is UTF-8 already.
+func (r *Reader) decoded(raw []byte) ([]byte, error) {
+	if r.charset == nil {
+		err := checkText(raw)
+		if err != nil && r.opt.Format == CSV {
+			err = fmt.Errorf("%w; or say --encoding %s, if Excel wrote it, or %s", err, Windows1252, Latin1)
+		}
+		return raw, err
+	}
+	first := slices.IndexFunc(raw, func(c byte) bool { return c >= utf8.RuneSelf })
+	if first < 0 {
+		return raw, nil
+	}
+	if utf8.Valid(raw) {
+		return nil, fmt.Errorf("byte %d begins a character of UTF-8, not of %s: leave --encoding out", first+1, r.opt.Encoding)
+	}
+	text := make([]byte, 0, len(raw)+bytes.Count(raw, []byte(" "))+8)
+	for i, b := range raw {
+		c := r.charset.DecodeByte(b)
+		if c >= 0x80 && c < 0xa0 || c == utf8.RuneError {
+			return nil, r.noCharacter(i)
+		}
+		text = utf8.AppendRune(text, c)
+	}
+	return text, nil
+}
+
+// noCharacter returns the error for a byte that decodes to a control character, which no billing file contains
+// on purpose.
+func (r *Reader) noCharacter(at int) error {
+	if r.opt.Encoding == Latin1 {
+		return fmt.Errorf("byte %d is not a character of %s: say --encoding %s", at+1, Latin1, Windows1252)
+	}
+	return fmt.Errorf("byte %d is not a character of %s: convert the file to UTF-8, from the encoding that it has", at+1, r.opt.Encoding)
+}
+
+// compact returns a JSON value without white space between its tokens. It copies only if there was some.
+func (r *Reader) compact(value []byte) json.RawMessage {
+	if !r.json.spaces {
+		return value[:len(value):len(value)]
+	}
+	return appendCompact(make([]byte, 0, len(value)), value)
+}
+
+// appendCompact appends valid JSON without the white space between its tokens.
+func appendCompact(dst, value []byte) []byte {
+	inString := false
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch {
+		case inString && c == '\\':
+			dst = append(dst, c)
+			i++
+			c = value[i]
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			continue
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// unquote returns the text of a valid JSON string.
+func unquote(raw []byte) string {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner)
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return string(inner) // unreachable: the parser has validated it
+	}
+	return s
+}
+
+// appendQuoted appends s as a JSON string that escapes only what must be escaped.
+func appendQuoted(dst, s []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for len(s) > 0 {
+		n := 0
+		for n < len(s) && plain[s[n]] {
+			n++
+		}
+		dst, s = append(dst, s[:n]...), s[n:]
+		if len(s) == 0 {
+			break
+		}
+		switch c := s[0]; c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
+		s = s[1:]
+	}
+	return append(dst, '"')
 }

@@ -1,9 +1,17 @@
 package queue
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Hands is a pool of goroutines that run handlers and pulls for all gateways of a process. It has as many as
@@ -107,3 +115,98 @@ func (h *Hands) Close() {
 		close(h.stop)
 	}
 }
+
+// asynq's sets of live servers and of their workers' tasks. Each server writes them every 5 s and takes no task
+// meanwhile.
+const (
+	allServers = "asynq:servers"
+	allWorkers = "asynq:workers"
+)
+
+// heartbeat holds back the first parts of an asynq heartbeat until its last part, a script, so that all are
+// sent in one round trip.
+type heartbeat struct {
+	mu   sync.Mutex
+	held map[string][]redis.Z
+}
+
+func (h *heartbeat) hold(set string, members []redis.Z) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held == nil {
+		h.held = make(map[string][]redis.Z)
+	}
+	h.held[set] = members
+}
+
+func (h *heartbeat) take() map[string][]redis.Z {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	held := h.held
+	h.held = nil
+	return held
+}
+
+// ZAdd holds back a part of a heartbeat, and passes everything else on.
+func (c *consumer) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	if key != allServers && key != allWorkers {
+		return c.UniversalClient.ZAdd(ctx, key, members...)
+	}
+	c.beat.hold(key, members)
+	return redis.NewIntCmd(ctx)
+}
+
+// isBeat recognises the last part of a heartbeat by its keys.
+func (c *consumer) isBeat(keys []string) bool {
+	return len(keys) == 2 && strings.HasPrefix(keys[0], allServers+":")
+}
+
+// beats sends a heartbeat. If Redis does not know the script, asynq must hear it, because it then sends the
+// text; otherwise the first error is returned for all parts.
+func (c *consumer) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
+	held := c.beat.take()
+	if len(held) == 0 {
+		return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	}
+	var script *redis.Cmd
+	cmds, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		script = p.EvalSha(ctx, sha, keys, args...)
+		for set, members := range held {
+			p.ZAdd(ctx, set, members...)
+		}
+		return nil
+	})
+	for _, cmd := range cmds {
+		if err := cmd.Err(); err != nil && script.Err() == nil {
+			script.SetErr(err)
+		}
+	}
+	return script
+}
+
+// cancelChannel is the channel on which asynq listens for tasks to be cancelled. Spillway never cancels a call
+// in flight, so there is nothing to listen for. Each asynq server would keep a connection for it, with a ping
+// every three seconds.
+const cancelChannel = "asynq:cancel"
+
+// unheard is the prefix of asynq's message about a failed subscription. asynq logs it for this one when it
+// ends.
+const unheard = "cannot subscribe to cancelation channel"
+
+var errUnheard = errors.New("nobody listens for cancellations")
+
+// Subscribe returns a subscription to cancellations that fails, but only when asynq is to end. It passes every
+// other subscription on.
+func (c *consumer) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	if !slices.Equal(channels, []string{cancelChannel}) {
+		return c.UniversalClient.Subscribe(ctx, channels...)
+	}
+	<-c.stop.Done()
+	deaf := redis.NewClient(&redis.Options{MaxRetries: -1, DialerRetries: 1, PoolSize: 1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // or it would look its address up
+		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return nil, errUnheard }})
+	defer deaf.Close()
+	return deaf.Subscribe(ctx, channels...)
+}
+
+func isUnheard(text string) bool { return strings.HasPrefix(text, unheard) }

@@ -6,8 +6,10 @@ package queue
 
 import (
 	"context"
+	_ "embed" // for the scripts
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // ServerConfig says how to pull one gateway's jobs.
@@ -170,3 +173,179 @@ func did(ctx context.Context) *redis.Cmd {
 
 // Ended tells the server that a task in its hands was removed from the queue when its attempt ended.
 func (s *Server) Ended(taskID string) { s.src.ended.add(taskID, time.Now()) }
+
+// told is a command of asynq's about a task, with the task's own id.
+type told struct {
+	keys   []string
+	args   []any
+	server *Server // the task's server; nil: unknown, or it has stopped
+	taskID string
+}
+
+// tell returns the arguments of an asynq script with the task's own id, which is its first argument and part of
+// the task's key and message. Scripts that concern no task are unchanged.
+func (c *consumer) tell(keys []string, args []any) told {
+	t := told{keys: keys, args: args}
+	if len(args) == 0 {
+		return t
+	}
+	id, _ := args[0].(string)
+	mark, taskID := unmarked(id)
+	if mark == "" {
+		return t
+	}
+	t.server, t.taskID, t.keys, t.args = c.server(mark), taskID, slices.Clone(keys), slices.Clone(args)
+	t.args[0] = taskID
+	for i, key := range t.keys {
+		if rest, is := strings.CutSuffix(key, ":t:"+id); is {
+			t.keys[i] = rest + ":t:" + taskID
+		}
+	}
+	for i, arg := range t.args {
+		if msg, is := arg.([]byte); is {
+			t.args[i] = with(msg, idField, taskID)
+		}
+	}
+	return t
+}
+
+// ended reports whether the command acknowledges a task that is already removed.
+func (t told) ended() bool {
+	if t.server == nil || !t.server.src.keys.isEnd(t.keys) {
+		return false
+	}
+	t.server.src.over(t.taskID)
+	return t.server.src.ended.take(t.taskID)
+}
+
+// leases holds back the lease extensions of one gateway's tasks until those of all gateways are known: hundreds
+// of gateways may share a server, which takes no task while it waits for Redis. If an extension fails, asynq
+// hears it the next time, 5 s later; a lease lasts 30 s.
+type leases struct {
+	mu      sync.Mutex
+	held    map[string][]redis.Z // by key
+	failed  map[string]error     // not reported to asynq yet
+	sender  bool
+	sending sync.WaitGroup
+}
+
+// ZAddXX holds back the lease extensions of one gateway's tasks.
+func (c *consumer) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	own := make([]redis.Z, len(members))
+	for i, m := range members {
+		id, _ := m.Member.(string)
+		_, taskID := unmarked(id)
+		own[i] = redis.Z{Score: m.Score, Member: taskID}
+	}
+	l := &c.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cmd := redis.NewIntCmd(ctx)
+	if err := l.failed[key]; err != nil {
+		cmd.SetErr(err)
+		delete(l.failed, key)
+	}
+	if l.held == nil {
+		l.held = make(map[string][]redis.Z)
+	}
+	if l.failed == nil {
+		l.failed = make(map[string]error)
+	}
+	l.held[key] = append(l.held[key], own...)
+	if !l.sender {
+		l.sender = true
+		l.sending.Add(1)
+		c.own.hands.start(func() {
+			defer l.sending.Done()
+			for c.putOff(context.WithoutCancel(ctx)) {
+			}
+		})
+	}
+	return cmd
+}
+
+// putOff sends the extensions held back in one round trip, if there are any.
+func (c *consumer) putOff(ctx context.Context) bool {
+	l := &c.leases
+	l.mu.Lock()
+	held := l.held
+	l.held, l.sender = nil, len(held) > 0
+	l.mu.Unlock()
+	if len(held) == 0 {
+		return false
+	}
+	cmds := make(map[string]*redis.IntCmd, len(held))
+	_, _ = c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for key, members := range held {
+			cmds[key] = p.ZAddXX(ctx, key, members...)
+		}
+		return nil
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			l.failed[key] = err
+		}
+	}
+	return true
+}
+
+//go:embed strays.lua
+var straysLua string
+
+//go:embed drop.lua
+var dropLua string
+
+var (
+	straysScript = redisdb.NewScript(straysLua)
+	dropScript   = redisdb.NewScript(dropLua)
+)
+
+const (
+	// leaseGrace is how long after the end of a lease a task is left alone, because asynq sets leases by its
+	// worker's clock.
+	leaseGrace = 5 * time.Second
+	mostStrays = 100 // per call
+)
+
+// Stray is a foreign task that nothing will handle any more: asynq put it into its retry set or archive, or the
+// worker that pulled it is gone.
+type Stray struct {
+	TaskID  string
+	Payload []byte // the whole message if it can't be read; empty if there is none
+}
+
+// Strays returns up to 100 strays of a gateway's queue.
+func Strays(ctx context.Context, c redis.UniversalClient, gateway string) ([]Stray, error) {
+	k := redisdb.NewKeys(gateway)
+	v, err := straysScript.Run(ctx, c, places(k), deadline(), k.TaskPrefix(), mostStrays).StringSlice()
+	if err != nil {
+		return nil, fmt.Errorf("looking for stray tasks of %s: %w", gateway, err)
+	}
+	var all []Stray
+	for i := 0; i+1 < len(v); i += 2 {
+		s := Stray{TaskID: v[i], Payload: []byte(v[i+1])}
+		if m, ok := parseMessage(s.Payload); ok {
+			s.Payload = m.payload
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Drop removes a stray from asynq's keys; park it first. If it is no longer a stray, Drop does nothing.
+func Drop(ctx context.Context, c redis.UniversalClient, gateway, taskID string) error {
+	k := redisdb.NewKeys(gateway)
+	if err := dropScript.Run(ctx, c, append(places(k), k.Task(taskID)), deadline(), taskID).Err(); err != nil {
+		return fmt.Errorf("removing stray task %s of %s: %w", taskID, gateway, err)
+	}
+	return nil
+}
+
+func places(k redisdb.Keys) []string {
+	return []string{k.Active(), k.Lease(), k.AsynqRetry(), k.AsynqArchive()}
+}
+
+// deadline returns the latest end of a lease that has certainly expired, in Unix seconds.
+func deadline() int64 { return time.Now().Add(-leaseGrace).Unix() }
