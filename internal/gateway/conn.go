@@ -20,7 +20,24 @@ import (
 // that was sent only in part.
 type countedConn struct {
 	net.Conn
-	handed atomic.Int64
+	handed  atomic.Int64
+	reading atomic.Bool   // a Read is in progress: TLS and net/http have used up what came before
+	asked   chan struct{} // holds one element after a Read began
+}
+
+func newCountedConn(c net.Conn) *countedConn {
+	return &countedConn{Conn: c, asked: make(chan struct{}, 1)}
+}
+
+// Read reads, and tells that it does.
+func (c *countedConn) Read(p []byte) (int, error) {
+	c.reading.Store(true)
+	defer c.reading.Store(false)
+	select {
+	case c.asked <- struct{}{}:
+	default:
+	}
+	return c.Conn.Read(p)
 }
 
 // Write writes p and counts the bytes.
@@ -33,12 +50,16 @@ func (c *countedConn) Write(p []byte) (int, error) {
 // gatedConn is the connection that net/http sees. It writes only under a gate.
 type gatedConn struct {
 	net.Conn
-	handed *atomic.Int64
+	wire *countedConn // below TLS
 
 	gate   atomic.Pointer[gate]
 	dead   atomic.Bool // closed by the peer, or unexpected data came in
 	closed chan struct{}
 	once   sync.Once
+}
+
+func newGatedConn(c net.Conn, wire *countedConn) *gatedConn {
+	return &gatedConn{Conn: c, wire: wire, closed: make(chan struct{})}
 }
 
 // Write writes p if a call is open on this connection. A call's first write waits for its slot.
@@ -65,6 +86,20 @@ func (c *gatedConn) Read(p []byte) (int, error) {
 		return 0, errUnasked
 	}
 	return n, err
+}
+
+// drained waits until all that came in has been used up, the connection is closed, or the call is done. net/http
+// keeps a connection before it looks whether more than the answer has come in.
+func (c *gatedConn) drained(done <-chan struct{}) {
+	for !c.wire.reading.Load() {
+		select {
+		case <-c.wire.asked:
+		case <-c.closed:
+			return
+		case <-done:
+			return
+		}
+	}
 }
 
 // Close closes the connection and releases a call that waits on it for its slot.
@@ -107,7 +142,7 @@ func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &gatedConn{Conn: conn, handed: &counted.handed, closed: make(chan struct{})}, nil
+	return newGatedConn(conn, counted), nil
 }
 
 // connect opens a connection and completes its TLS handshake. It also returns the counting connection below
@@ -129,7 +164,7 @@ func (d *dialer) connect(ctx context.Context) (net.Conn, *countedConn, error) {
 			return nil, nil, err
 		}
 	}
-	counted := &countedConn{Conn: tcp}
+	counted := newCountedConn(tcp)
 	if d.tls == nil {
 		return counted, counted, nil
 	}

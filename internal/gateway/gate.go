@@ -50,7 +50,8 @@ type gate struct {
 //
 // net/http keeps a connection for the next call before it returns an answer without a body. Until it has
 // returned, the end of the connection would end the previous call too, and the end of that call would end the
-// connection. So the next call waits.
+// connection. So the next call waits. It also waits until net/http has used up what came in on the connection:
+// as long as it expects no answer, it closes the connection if anything is left.
 func (g *gate) gotConn(info httptrace.GotConnInfo) {
 	c, ok := info.Conn.(*gatedConn)
 	if !ok {
@@ -59,6 +60,9 @@ func (g *gate) gotConn(info httptrace.GotConnInfo) {
 	}
 	if before := c.gate.Load(); before != nil && before != g {
 		<-before.back
+	}
+	if info.Reused {
+		c.drained(g.ctx.Done())
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,10 +89,10 @@ func (g *gate) first(c *gatedConn, p []byte) (int, error) {
 	if err := g.enter(c); err != nil {
 		return 0, err
 	}
-	before := c.handed.Load()
+	before := c.wire.handed.Load()
 	n, err := c.Conn.Write(p)
 	at := time.Now()
-	g.leave(n > 0 || c.handed.Load() > before, at)
+	g.leave(n > 0 || c.wire.handed.Load() > before, at)
 	return n, err
 }
 

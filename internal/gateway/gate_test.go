@@ -254,8 +254,8 @@ func TestTheGateStopsAResend(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	g := &gate{ctx: ctx, cancel: cancel}
 	fresh := func() *gatedConn {
-		counted := &countedConn{Conn: ours}
-		return &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
+		counted := newCountedConn(ours)
+		return newGatedConn(counted, counted)
 	}
 	first, second := fresh(), fresh()
 	if _, err := first.Write([]byte("x")); err != errNoGate {
@@ -291,8 +291,8 @@ func TestTheGateArmsAnotherConnectionBeforeTheWrite(t *testing.T) {
 	go io.Copy(io.Discard, peer)
 	g := &gate{ctx: context.Background()}
 	wrap := func(c net.Conn) *gatedConn {
-		counted := &countedConn{Conn: c}
-		return &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
+		counted := newCountedConn(c)
+		return newGatedConn(counted, counted)
 	}
 	dead, good := wrap(ours), wrap(live)
 	g.gotConn(httptrace.GotConnInfo{Conn: dead})
@@ -316,8 +316,8 @@ func TestWhatWasTooLateStaysUncalled(t *testing.T) {
 	asked := 0
 	g := &gate{ctx: context.Background(), tooLate: func(time.Time) bool { asked++; return asked == 1 }}
 	for range 2 {
-		counted := &countedConn{Conn: live}
-		c := &gatedConn{Conn: counted, handed: &counted.handed, closed: make(chan struct{})}
+		counted := newCountedConn(live)
+		c := newGatedConn(counted, counted)
 		g.gotConn(httptrace.GotConnInfo{Conn: c})
 		if n, err := c.Write([]byte("x")); n != 0 || err != ErrTooLate {
 			t.Errorf("asked %d times, it wrote %d bytes: %v", asked, n, err)
