@@ -1,10 +1,15 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
+	"io"
+	"log"
 	"log/slog"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +30,61 @@ func TestTheLogIsTextOrJSON(t *testing.T) {
 			t.Errorf("%s: %s", format, got)
 		}
 	}
+}
+
+// net/http logs the beginning of an answer that no call asked for. It may hold personal data.
+func TestAnAnswerThatNobodyAskedForIsNotLogged(t *testing.T) {
+	var out bytes.Buffer
+	p := &program{Streams: cli.Streams{Err: &out}}
+	takeStandardLog(p.logger("warn", "text"))
+	t.Cleanup(func() { log.SetOutput(os.Stderr); log.SetFlags(log.LstdFlags) })
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{\"a\":\"b\"}"
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = http.ReadRequest(bufio.NewReader(c))
+		_, _ = io.WriteString(c, answer+strings.Replace(answer, "b", "Jane Doe", 1))
+		_, _ = io.Copy(io.Discard, c) // until net/http closes it, after it has logged
+	}()
+	over := make(chan struct{})
+	transport := &http.Transport{Dial: func(network, addr string) (net.Conn, error) {
+		c, err := net.Dial(network, addr)
+		return closing{c, over}, err
+	}}
+	r, err := http.NewRequest(http.MethodGet, "http://"+ln.Addr().String(), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	<-over
+	if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "net/http: Unsolicited response") || strings.Contains(got, "200 OK") || strings.Contains(got, "Jane") {
+		t.Errorf("%q", got)
+	}
+}
+
+// closing is a connection that tells when it is closed.
+type closing struct {
+	net.Conn
+	over chan struct{}
+}
+
+// Close implements net.Conn.
+func (c closing) Close() error {
+	close(c.over)
+	return c.Conn.Close()
 }
 
 // On a terminal, the log sums up the attempts. Elsewhere, and with --log-level, it has a line for each attempt.

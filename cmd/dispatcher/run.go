@@ -108,6 +108,7 @@ func (p *program) run(ctx context.Context, f *runFlags, listenGiven bool) error 
 		return err
 	}
 	log = slog.New(traces.LogHandler(log.Handler()))
+	takeStandardLog(log)
 	db, err := dispatch.OpenTelling(ctx, cfg, startPatience, func(err error) {
 		log.Warn("Redis is away: waiting for it", "for", startPatience.String(), "error", err)
 	})

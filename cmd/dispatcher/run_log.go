@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"log"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +34,23 @@ func (p *program) logger(level, format string) *slog.Logger {
 		handler = forPerson{handler}
 	}
 	return slog.New(handler)
+}
+
+// unquoted is where the standard logger writes. Only net/http uses it, and quotes an answer there that no call
+// asked for. The rest of the line is logged.
+type unquoted struct{ log *slog.Logger }
+
+// Write implements io.Writer.
+func (u unquoted) Write(line []byte) (int, error) {
+	said, _, _ := strings.Cut(string(line), `"`)
+	u.log.Warn("net/http: " + strings.TrimSuffix(strings.TrimSpace(said), " starting with"))
+	return len(line), nil
+}
+
+// takeStandardLog sends what is written with the standard logger to log.
+func takeStandardLog(to *slog.Logger) {
+	log.SetFlags(0)
+	log.SetOutput(unquoted{to})
 }
 
 // sums reports whether the log is for people, who would be distracted by a line for each attempt.

@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"spillway/internal/job"
 )
@@ -70,4 +72,60 @@ func TestAnExtraAnswerIsNotTheNextCalls(t *testing.T) {
 			})
 		})
 	}
+}
+
+// On a busy machine, the kernel may have an answer that nobody asked for, or the connection's end, and the reader has not run yet. Nothing is written
+// on a kept connection then. On a new one, TLS sends tickets of its own accord.
+func TestNothingIsWrittenOnAConnectionThatHasSpoken(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		speak func(peer net.Conn)
+		kept  bool
+		want  error
+	}{
+		"an extra answer":              {func(peer net.Conn) { io.WriteString(peer, okAnswer) }, true, errDead},
+		"the end":                      {func(peer net.Conn) { peer.Close() }, true, errDead},
+		"a ticket on a new connection": {func(peer net.Conn) { io.WriteString(peer, "ticket") }, false, nil},
+		"nothing":                      {nil, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := tcpPair(t)
+			wire := newCountedConn(ours)
+			wire.reading.Store(true) // as if the reader had not been scheduled yet
+			conn := newGatedConn(wire, wire)
+			g := &gate{ctx: t.Context()}
+			g.gotConn(httptrace.GotConnInfo{Conn: conn, Reused: c.kept})
+			if c.speak != nil {
+				c.speak(theirs)
+				for end := time.Now().Add(5 * time.Second); !pending(ours) && time.Now().Before(end); {
+					runtime.Gosched()
+				}
+			}
+			if _, err := conn.Write([]byte("POST")); err != c.want {
+				t.Errorf("the write: %v, want %v", err, c.want)
+			}
+			if p := g.shut(); p.wrote != (c.want == nil) {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+// tcpPair returns the two ends of a connection.
+func tcpPair(t *testing.T) (ours, theirs net.Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	if ours, err = net.Dial("tcp", ln.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err = ln.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	return ours, theirs
 }

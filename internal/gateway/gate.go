@@ -147,8 +147,14 @@ func (g *gate) ready(c *gatedConn) error {
 	return nil
 }
 
-// begin records the start of the first write, unless against is not nil. The caller holds mu.
+// begin records the start of the first write, unless against is not nil. The caller holds mu. On a busy machine
+// the reader hears of an answer, or of the connection's end, well after the kernel has it. On a kept connection
+// both come too early, so begin asks the kernel.
 func (g *gate) begin(against error) error {
+	if against == nil && g.reused && pending(g.conn.wire.Conn) {
+		g.conn.dead.Store(true)
+		against = errDead
+	}
 	if against == nil {
 		g.state = writing
 	}
