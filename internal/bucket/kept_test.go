@@ -1,6 +1,7 @@
 package bucket
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -69,6 +70,59 @@ func TestAWindowThatComesBackCountsWhatWasCalled(t *testing.T) {
 				t.Errorf("%d calls after it came back, want %d at least", last, c.least)
 			}
 		})
+	}
+}
+
+// A new limit waits until its past is known, and no longer than it is in force: a limit that was set by mistake and taken back stops nobody.
+func TestALimitThatIsTakenBackIsNotWaitedFor(t *testing.T) {
+	testkit.OneGoroutine(t)
+	w, ctx := scenario(t)
+	file := []job.Limit{{N: 50, Window: time.Second}}
+	cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: file}
+	p := w.pacer(cfg)
+	var out ran
+	w.spend(p, &out, 5*time.Second)
+	change := func(limits ...job.Limit) {
+		t.Helper()
+		cfg.Version, cfg.Limits = cfg.Version+1, limits
+		if err := errors.Join(p.Change(ctx, cfg), p.reshape(ctx)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := func() time.Duration {
+		at, n := w.now, len(out.slot)
+		for len(out.slot) == n && w.now < at+2*time.Minute.Microseconds() {
+			w.spend(p, &out, 100*time.Millisecond)
+		}
+		if len(out.slot) == n {
+			t.Fatal("no call within 2 minutes")
+		}
+		return time.Duration(out.slot[n]-at) * time.Microsecond
+	}
+	change(per(300, time.Minute))
+	w.pass(5 * time.Second)
+	change(per(900, time.Hour), per(50, time.Second))
+	w.pass(5 * time.Second)
+	change(file...)
+	if wait := first(); wait > time.Second {
+		t.Errorf("after both were taken back: the next call after %s", wait)
+	}
+	change(per(300, time.Minute), per(50, time.Second))
+	if wait := first(); wait < 48*time.Second || wait > 50*time.Second {
+		t.Errorf("set again after 10 of its 60 s: the next call after %s", wait)
+	}
+	change(file...)
+	if wait := first(); wait > time.Second {
+		t.Errorf("when the wait was over: the next call after %s", wait)
+	}
+	change(per(600, 2*time.Minute), per(50, time.Second))
+	if err := w.client.HSet(ctx, w.keys.Pace(), "s", int64(out.slot[len(out.slot)-1]-1000)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), stateLost, 0)
+	change(file...)
+	if wait := first(); wait < time.Second {
+		t.Errorf("after a loss in that wait: the next call after %s", wait)
 	}
 }
 

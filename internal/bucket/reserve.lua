@@ -37,6 +37,7 @@
 --      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of everything, µs)  gap "from upto": only the last
 --      moments of an append-only file were charged, for a loss of slots between these two; a caller that knows of earlier slots proves that the file was older  leapt "at by": the last leap of Redis's clock that was charged, when and by how much (µs)
 --      p "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments say it
+--      q "h other window at …": until when no slot is given for other reasons than that windows don't know their past, and for each of them when they do: see reshape.lua
 --      y "at µs who …" for each window: how much longer its permits took, by what a caller had seen of Redis's clock until then; others may
 --      not have seen it
 local STEP_BACK = 2000000 -- if the clock went back by no more than this, it stands still instead
@@ -227,7 +228,7 @@ local function quarantine(from, upto, why, within)
     charges = loss_text(out)
   end
   emptied, between = from == 0, within and within > 0 and int(from) .. ' ' .. int(upto) or ''
-  call('HDEL', KEYS[1], 'w') -- a field of an older version
+  call('HDEL', KEYS[1], 'w', 'q') -- w is a field of an older version
   if not known then call('HSET', KEYS[2], 'lost', int(now)) end
   last, tat = math.max(last, upto), math.max(tat, upto)
   local uncounted = units - before_since

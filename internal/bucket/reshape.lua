@@ -5,17 +5,30 @@
 --      4 how long after its slot a call is written at most (µs)
 -- Returns 1, or 0 if a newer version is in force.
 -- A new window is filled from an old one that reaches back as far, in force or not, or else from the one that reaches back furthest. What no
--- window remembers is waited for, at most MOST; it is charged in full if everything was lost within the window. After a step back every time is moved by the same amount, late rather than early.
+-- window remembers is waited for, at most MOST, as long as the window is in force; it is charged in full if everything was lost within the window. After a step back every
+-- time is moved by the same amount, late rather than early.
 local MOST, STEP_BACK, KEPT, CHUNK, LISTS = 60000000, 2000000, 3600000000, 4000, 8
 local EPSILON = 2000 -- an exact window allows for unreported lateness up to this (µs)
 local LATE = 1000000 -- a call is written within this time after its slot, and reported within this time after that
 local call = redis.call
 local now = now_us(ARGV[1])
-local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied', 'r')
+local pace = call('HMGET', KEYS[1], 'v', 'g', 's', 'tat', 'h', 'c', 'o', 'u', 'k', 'y', 'charges', 'emptied', 'r', 'q')
 if not pace[2] or tonumber(pace[1]) > tonumber(ARGV[2]) then return pace[2] and 0 or 1 end
 local back = (tonumber(pace[6]) or 0) - now
 if back <= STEP_BACK then back = 0 end
-local quiet = (tonumber(pace[5]) or 0) - back
+
+-- read_unknown returns until when no slot is given for other reasons than windows whose past is unknown, and for each of these when it is known. The field q holds
+-- the h that it is true of.
+local function read_unknown()
+  local h, other, rest = string.match(pace[14] or '', '^(%d+) (%d+)(.*)$')
+  if h ~= pace[5] then return (tonumber(pace[5]) or 0) - back, {} end
+  local known = {}
+  for window, at in string.gmatch(rest, '(%d+) (%d+)') do known[tonumber(window)] = tonumber(at) - back end
+  return tonumber(other) - back, known
+end
+
+local others, known = read_unknown()
+local quiet = others
 local units, before, _, dearest = pool_numbers(pace[8])
 
 local function shape(text)
@@ -99,7 +112,7 @@ local function out_of_force()
   return out
 end
 
-local set, longest, lists, kept, charges = {}, 0, {}, out_of_force(), ''
+local set, longest, lists, kept, charges, unknown = {}, 0, {}, out_of_force(), '', {}
 
 -- carry_charges turns charges of an old window into charges of window k; stands says where its pairs are now.
 local function carry_charges(from, k, stands)
@@ -113,14 +126,16 @@ for k, w in ipairs(new) do
   local from = source(w.window)
   local pairs_of, sum, stands = rewritten(from, w.width)
   carry_charges(from, k, stands)
+  unknown[w.window] = known[from.window]
   if from.window < w.window then
-    quiet = math.max(quiet, now + math.min(w.window - from.window, MOST))
+    unknown[w.window] = math.max(unknown[w.window] or 0, now + math.min(w.window - from.window, MOST))
     if (tonumber(pace[12]) or -math.huge) - back + w.window > now then -- nobody knows what was called in it until now
       local mark = pool_edge(math.max(now, latest_write), w.width)
       put_in(pairs_of, w.width, mark, LOSS_FULL)
       sum, charges = sum + LOSS_FULL, loss_charged(charges, k, mark, LOSS_FULL, 0, 0, math.huge)
     end
   end
+  quiet = math.max(quiet, unknown[w.window] or 0)
   lists[k], longest = pairs_of, math.max(longest, w.window + w.width)
   set[#set + 1], set[#set + 2] = 'n' .. k, int(sum)
 end
@@ -136,6 +151,7 @@ for j, w in ipairs(kept) do
   local list, _, stands = rewritten(w, kept_width(w.window))
   local over = 0
   carry_charges(w, #new + j, stands)
+  unknown[w.window] = known[w.window] -- if it comes back before then, the rest is waited for
   while list[over + 1] and tonumber(list[over + 1]) + kept_for(w.window) <= now do over = over + 2 end
   list = {unpack(list, over + 1)}
   windows[j], longest = int(w.window), math.max(longest, kept_for(w.window))
@@ -150,6 +166,11 @@ for _, x in ipairs({'v', ARGV[2], 'g', ARGV[3], 's', int(last), 'tat', int(tat),
   'u', string.format('%.0f %.0f %.0f %.0f', units, units, math.max(last, now) + 1, dearest)}) do
   set[#set + 1] = x
 end
+local left = int(quiet) .. ' ' .. int(math.max(others, 0))
+for window, at in pairs(unknown) do
+  if at > now then left = left .. ' ' .. int(window) .. ' ' .. int(at) end
+end
+set[#set + 1], set[#set + 2] = 'q', left
 call('HSET', KEYS[1], unpack(set))
 if pace[11] or charges ~= '' then call('HSET', KEYS[1], 'charges', charges) end
 
