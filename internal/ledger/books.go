@@ -213,7 +213,7 @@ func lua(name string) string { return record.Text(files, name) }
 // record are in internal/record.
 var (
 	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("queued"), lua("look"))
-	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("queued"), lua("pulse"))
+	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("queued"), record.Expand(lua("pulse")))
 	waitingScript  = redisdb.NewScript(redisdb.NowLua, lua("waiting"))
 	rejectedScript = redisdb.NewScript(lua("rejected"))
 	astrayScript   = redisdb.NewScript(redisdb.NowLua, lua("astray"))

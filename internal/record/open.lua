@@ -15,17 +15,21 @@
 --      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
 --      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
--- fits reports whether the data is what the caller has seen: one look for all that are opened together and have seen the same.
-local function fits()
+-- alive returns whether the data is what the caller has seen, its last sign of life on the clock as it is, and by how much that was set back in all: one
+-- look for all that are opened together and have seen the same.
+local function alive()
   local asked = ARGV[9] .. ' ' .. ARGV[10]
-  local fit = gather_seen(asked)
-  if fit == nil then
-    fit = alive_fits(KEYS[6], ARGV[9], ARGV[10])
-    gather_see(asked, fit)
+  local of = gather_seen(asked)
+  if not of then
+    local fits, _, last, back = alive_fits(KEYS[6], ARGV[9], ARGV[10])
+    of = {fits, last, back}
+    gather_see(asked, of)
   end
-  return fit
+  return unpack(of)
 end
-if ARGV[9] ~= '' and not fits() then return {'held'} end
+local fits, last_alive, set_back = true, 0, 0
+if ARGV[9] ~= '' then fits, last_alive, set_back = alive() end
+if not fits then return {'held'} end
 local now = now_us(ARGV[1])
 local job = read_all(record)
 local state, spent, first, cost = job.@state, tonumber(job.@spent) or 0, tonumber(job.@first_call_at) or 0, tonumber(job.@cost) or 1
@@ -78,9 +82,15 @@ if job.@counted then -- that of an attempt that was opened before
 end
 local money
 
+-- key_age returns how long ago the present key's first call was, also if the clock was set back since (µs; -1: there was none).
+local function key_age()
+  if first == 0 then return -1 end
+  return math.max(math.max(now, last_alive) - first, 0) + math.max(set_back - (tonumber(job.@first_call_back) or 0), 0)
+end
+
 local cut = over and job.@opened_at -- its last owner died during the call, as far as is known
 local function opening()
-  local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or (first > 0 and now - first > tonumber(ARGV[7]))
+  local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or key_age() > tonumber(ARGV[7])
   if cut then -- that attempt counts
     spent, calls = redis.call('HINCRBY', record, '@spent', 1), calls + 1
     history(record, int(now) .. ' 0 0 cut_off')
@@ -124,7 +134,10 @@ end
 local what = opening()
 local deadline, moment = int(now + tonumber(ARGV[5])), int(now)
 local set = {'@owner', owner, '@deadline', deadline}
-if what == 'go' and first == 0 then set[5], set[6] = '@first_call_at', moment end
+if what == 'go' and first == 0 then
+  set[5], set[6] = '@first_call_at', moment
+  if set_back > 0 then set[7], set[8] = '@first_call_back', int(set_back) end
+end
 if what == 'go' and digest ~= '' and job.@sent_digest ~= digest then set[#set + 1], set[#set + 2] = '@sent_digest', digest end
 if what == 'go' or cut then set[#set + 1], set[#set + 2] = '@opened_at', moment end
 if money and money.counted then set[#set + 1], set[#set + 2] = '@counted', money.counted end
@@ -135,7 +148,7 @@ if what ~= 'go' and not cut then -- to be parked: if this attempt is found cut o
   if first == 0 then redis.call('HDEL', record, '@first_call_at') end
 end
 gather_add(KEYS[2], deadline, id)
-return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, first > 0 and now - first or -1, tonumber(job.@accepted_at) or 0, outages,
+return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, key_age(), tonumber(job.@accepted_at) or 0, outages,
   job.@batch or '', last_error, job.@digest or '', job.@may_have_charged and 1 or lapse and 2 or 0,
   job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls,
   job.@route or '', job.@lane or '', money and money.counted and money.known or '',
