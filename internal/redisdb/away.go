@@ -150,7 +150,26 @@ func Coded(err error) error {
 	if _, away := errors.AsType[*awayError](err); !away {
 		return err
 	}
-	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: "try again when it is back"}
+	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: remedy(err)}
+}
+
+// remedies are what to do about the replies that don't end by themselves.
+var remedies = []struct{ reply, hint string }{
+	{"OOM", "its memory is full: raise maxmemory, with maxmemory-policy noeviction; then try again"},
+	{"READONLY", "this Redis is a replica: give the address of the primary, or use redis-sentinel://; after a fail-over, try again"},
+	{"NOREPLICAS", "bring its replicas back, or lower min-replicas-to-write; then try again"},
+	{"MISCONF", "it can't write its disk: look at Redis's log and at the space there; then try again"},
+	{"BUSY", "a script of another program is running: end it with redis-cli SCRIPT KILL; then try again"},
+	{"ERR max number of clients reached", "raise its maxclients, or see with redis-cli CLIENT LIST who holds the connections; then try again"},
+}
+
+func remedy(err error) string {
+	for _, r := range remedies {
+		if says(err, []string{r.reply}) {
+			return r.hint
+		}
+	}
+	return "try again when it is back"
 }
 
 // marking is a client hook that turns each error that means "not now" into an awayError.
