@@ -104,6 +104,37 @@ func TestAnAllowanceIsForUsualLatenessAlone(t *testing.T) {
 	}
 }
 
+// Of the calls of one reservation, the latest decides what the next ones are allowed: if it were the last ones, those would be announced one moment and not
+// the next.
+func TestAnAllowanceIsForTheLatestCallOfAReservation(t *testing.T) {
+	t.Parallel()
+	pl, err := newPlan(PacerConfig{Gateway: "g", Limits: []job.Limit{{N: 1000, Window: time.Second}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLateCalls()
+	calls := func(late ...int64) (allowed int64) {
+		for range 30 {
+			for _, us := range late {
+				for range 64 {
+					l.learn(us, pl.tooLate)
+				}
+			}
+			allowed = l.allowance(pl)
+		}
+		return allowed
+	}
+	if got := calls(20_000, 0); got < 19_000 || got > 25_000 {
+		t.Errorf("half of the calls are 20 ms late, and the last are in time: %d us are allowed", got)
+	}
+	if again := l.allowance(pl); again < 19_000 {
+		t.Errorf("%d us are allowed when there was no call since", again)
+	}
+	if got := calls(0); got != 0 {
+		t.Errorf("calls are in time again: %d us are allowed", got)
+	}
+}
+
 // If Redis does not find a late call, the calls that were announced with it still go out. A call that asks twice is announced once.
 func TestACallThatIsNotFoundKeepsNoOtherBack(t *testing.T) {
 	t.Parallel()

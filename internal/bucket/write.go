@@ -188,11 +188,12 @@ type lateCalls struct {
 	told     map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
 	next     *announcement   // that further calls can join
 	sending  <-chan struct{} // closed when the latest announcement is over; nil before the first
-	lateness readiness       // how late after their slots calls are about to be written
+	latest   int64           // how late the latest call since the last reservation was about to be written, in µs; -1: none was
+	lateness readiness       // of latest
 }
 
 func newLateCalls() lateCalls {
-	return lateCalls{told: map[int64]int64{}}
+	return lateCalls{told: map[int64]int64{}, latest: -1}
 }
 
 // add adds a call, and reports whether it is the first that waits.
@@ -218,11 +219,17 @@ func (l *lateCalls) take(from *[]lateCall) []lateCall {
 }
 
 // allowance is how much later than its slot, in µs, Redis counts a call that is reserved now: 0 if calls are
-// hardly ever late, else how late they nearly always are. So few of them wait for an announcement. Windows kept
-// in parts allow for the largest lateness there can be.
+// hardly ever late, else how late they nearly always are. So few of them wait for an announcement. Of the calls
+// since the last reservation, the latest is the measure: many have the same slot and are late together, and the
+// last of them alone would say nothing of the others. Windows kept in parts allow for the largest lateness there
+// can be.
 func (l *lateCalls) allowance(pl *plan) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.latest >= 0 {
+		l.lateness.add(float64(l.latest))
+		l.latest = -1
+	}
 	switch {
 	case !pl.exact:
 		return pl.tooLate
@@ -237,7 +244,7 @@ func (l *lateCalls) allowance(pl *plan) int64 {
 func (l *lateCalls) learn(late, most int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lateness.add(float64(min(max(late, 0), most)))
+	l.latest = max(l.latest, min(max(late, 0), most))
 }
 
 // tellLater tells Redis, in the background, of a call that it counts too early.
