@@ -157,7 +157,7 @@ func (p *Pacer) preparation() int64 {
 const (
 	lateWithin  = time.Minute // how long a late report is retried
 	lateRetries = 20 * time.Millisecond
-	lateAtOnce  = 64                     // calls in one report
+	lateAtOnce  = 512                    // calls in one report
 	earlyWait   = 100 * time.Millisecond // how long a report of calls that are counted too late waits for others,
 	earlyPart   = 10                     // but at most this part of the shortest window
 )
