@@ -89,7 +89,7 @@ type PacerConfig struct {
 // Pacer hands out the slots of one gateway: step 4 of 8. Any number of processes may each have one; together they keep
 // the limits. Its methods are safe for concurrent use.
 //
-//	Next  ──turn──> local FIFO <── reserve.lua, up to 64 slots ahead
+//	Next  ──turn──> local FIFO <── reserve.lua, up to 128 slots ahead
 //	Take  ──turn──> reserve.lua, one slot
 //	Written ──────> late.lua, in the background; Close waits for it
 type Pacer struct {

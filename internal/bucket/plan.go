@@ -24,7 +24,7 @@ const (
 	epsilonMost = 2 * time.Millisecond   // lateness that isn't worth a report
 	leaseMargin = 5 * time.Second
 	batchLeast  = 16 // slots reserved at a time, or as many as come in batchSpan
-	batchMost   = 64
+	batchMost   = 128
 	batchSpan   = 10 * time.Millisecond
 	batchPart   = 64 // but at most this part of any limit: they are lost with the process, for a whole window
 	longestW    = 366 * 24 * time.Hour

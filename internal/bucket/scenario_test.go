@@ -75,7 +75,7 @@ func TestABatchIsASmallPartOfEachLimit(t *testing.T) {
 	}{
 		{[]job.Limit{{N: 100, Window: time.Second}}, 16},
 		{[]job.Limit{{N: 2000, Window: time.Second}}, 22},
-		{[]job.Limit{{N: 20000, Window: time.Second}}, 64},
+		{[]job.Limit{{N: 20000, Window: time.Second}}, 128},
 		{[]job.Limit{{N: 5000, Window: time.Second}, {N: 100_000, Window: time.Hour}}, 55},
 		{[]job.Limit{{N: 5000, Window: time.Second}, {N: 2000, Window: time.Hour}}, 31},
 		{[]job.Limit{{N: 5000, Window: time.Second}, {N: 200, Window: 24 * time.Hour}}, 16},

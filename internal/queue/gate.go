@@ -87,7 +87,7 @@ const (
 	pullStep  = 4 * time.Millisecond
 	// mostAtOnce is the most jobs for one pull: as many slots as the pacer reserves at once. asynq takes them
 	// within a millisecond.
-	mostAtOnce = 64
+	mostAtOnce = 128
 	// leaseLength is the length of a task's lease, as in asynq (v0.26.0, internal/rdb: LeaseDuration).
 	leaseLength = 30 * time.Second
 	// comesWithin is longer than the time from asynq's taking a task to the start of its handler, or to its end

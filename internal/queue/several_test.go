@@ -63,8 +63,8 @@ func TestSlotsThatAreDueTogetherArePulledForTogether(t *testing.T) {
 // No more jobs are pulled together than asynq has hands for.
 func TestNoMoreIsPulledThanThereAreHands(t *testing.T) {
 	t.Parallel()
-	c := &source{most: 100}
-	for _, is := range []struct{ handling, air, jobs, want int }{{0, 0, 0, mostAtOnce}, {90, 4, 2, 4}, {99, 0, 0, 1}, {105, 0, 0, 1}} {
+	c := &source{most: 200}
+	for _, is := range []struct{ handling, air, jobs, want int }{{0, 0, 0, mostAtOnce}, {190, 4, 2, 4}, {199, 0, 0, 1}, {205, 0, 0, 1}} {
 		c.handling, c.air, c.jobs = is.handling, is.air, make([]pulled, is.jobs)
 		if got := c.atOnce(); got != is.want {
 			t.Errorf("with %d in hand, %d under way and %d waiting: %d, want %d", is.handling, is.air, is.jobs, got, is.want)

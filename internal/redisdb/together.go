@@ -29,7 +29,7 @@ type together struct {
 
 const (
 	mostFlying   = 16                   // this many start 5 ms apart while a Redis 80 ms away answers the first
-	mostTogether = 64                   // scripts in one round trip
+	mostTogether = 128                  // scripts in one round trip
 	patience     = 5 * time.Millisecond // after this time, another round trip may start
 )
 
