@@ -113,7 +113,7 @@ func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args 
 		ctx = Replicated(ctx)
 	}
 	if t, ok := c.(*together); ok && s.several != nil {
-		if cmd := t.run(askedOf(ctx, s, keys, args)); !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		if cmd := t.run(askedOf(ctx, s, keys, args)); cmd.Err() == nil || !redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 			return cmd
 		}
 		return s.one().Eval(ctx, c, keys, args...)
