@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/config"
 	"spillway/internal/desk"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/tracing"
@@ -74,32 +72,6 @@ func (p *program) load(secrets bool) (*config.Config, error) {
 
 // openWait is how long a command waits for Redis's first reply.
 const openWait = 5 * time.Second
-
-// open loads the configuration and connects to its Redis.
-func (p *program) open(ctx context.Context) (*session, error) {
-	cfg, err := p.loadShared()
-	if err != nil {
-		return nil, err
-	}
-	db, err := dispatch.Open(ctx, cfg, openWait)
-	if err != nil {
-		return nil, err
-	}
-	if err := dispatch.Known(ctx, db, cfg.Gateways, 0); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways).Of(db.Client, cfg.Names())}, nil
-}
-
-// loadShared reads the configuration, and refuses one whose Redis no other process can reach.
-func (p *program) loadShared() (*config.Config, error) {
-	cfg, err := p.load(false)
-	if err == nil && cfg.Redis == redisdb.Embedded {
-		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
-			"the embedded Redis lives in the dispatcher's process and is gone with it: there is nothing to look at from here")
-	}
-	return cfg, err
-}
 
 // close closes the connection. Everything requested has been answered by then.
 func (s *session) close() { _ = s.db.Close() }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -10,7 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
 	"spillway/internal/desk"
+	"spillway/internal/dispatch"
+	"spillway/internal/redisdb"
 	"spillway/internal/remote"
 )
 
@@ -139,4 +143,53 @@ func ask[Q, L, A any](ctx context.Context, p *program, op *remote.Op[Q, L, A], q
 	}
 	defer d.Close()
 	return op.Ask(ctx, d, q)
+}
+
+// atAll is at for a list of the gateways with these names, or of all: for all, it says what the list omits.
+func (p *program) atAll(ctx context.Context, names []string) (remote.Desk, error) {
+	d, err := p.at(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.leftOut(ctx, d, names); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// leftOut says what a list over all configured gateways lacks: jobs of gateways that are no longer configured.
+func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) error {
+	if p.Quiet || len(names) > 0 {
+		return nil
+	}
+	v, err := remote.Unlisted.Ask(ctx, d, remote.None{})
+	p.remarkUnlisted("left out: ", v.Gateways)
+	return err
+}
+
+// open loads the configuration and connects to its Redis.
+func (p *program) open(ctx context.Context) (*session, error) {
+	cfg, err := p.loadShared()
+	if err != nil {
+		return nil, err
+	}
+	db, err := dispatch.Open(ctx, cfg, openWait)
+	if err != nil {
+		return nil, err
+	}
+	if err := dispatch.Known(ctx, db, cfg.Gateways, 0); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &session{cfg: cfg, db: db, desk: desk.New(db.Client, cfg.Gateways).Of(db.Client, cfg.Names())}, nil
+}
+
+// loadShared reads the configuration, and refuses one whose Redis no other process can reach.
+func (p *program) loadShared() (*config.Config, error) {
+	cfg, err := p.load(false)
+	if err == nil && cfg.Redis == redisdb.Embedded {
+		return nil, cli.Usage("name a Redis server: --redis redis://127.0.0.1:6379/0",
+			"the embedded Redis lives in the dispatcher's process and is gone with it: there is nothing to look at from here")
+	}
+	return cfg, err
 }

@@ -6,7 +6,6 @@ import (
 
 	"spillway/internal/desk"
 	"spillway/internal/redisdb"
-	"spillway/internal/remote"
 )
 
 // remarkUnlisted lists them, and what to do.
@@ -14,29 +13,6 @@ func (p *program) remarkUnlisted(before string, all []desk.Unlisted) {
 	for _, u := range all {
 		p.remark("%s%s\nhint: %s", before, u.Text(), u.Hint())
 	}
-}
-
-// atAll is at for a list of the gateways with these names, or of all: for all, it says what the list omits.
-func (p *program) atAll(ctx context.Context, names []string) (remote.Desk, error) {
-	d, err := p.at(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.leftOut(ctx, d, names); err != nil {
-		d.Close()
-		return nil, err
-	}
-	return d, nil
-}
-
-// leftOut says what a list over all configured gateways lacks: jobs of gateways that are no longer configured.
-func (p *program) leftOut(ctx context.Context, d remote.Desk, names []string) error {
-	if p.Quiet || len(names) > 0 {
-		return nil
-	}
-	v, err := remote.Unlisted.Ask(ctx, d, remote.None{})
-	p.remarkUnlisted("left out: ", v.Gateways)
-	return err
 }
 
 // unlistedEvery is how often a running dispatcher looks for gateways with jobs that are not configured.

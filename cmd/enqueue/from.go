@@ -9,7 +9,6 @@ import (
 
 	"spillway/internal/admission"
 	"spillway/internal/cli"
-	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/pan"
 	"spillway/internal/postgres"
@@ -55,38 +54,6 @@ func (f *flags) checkFrom(o *options) error {
 		with("--id-field", f.idField != "", "say --id-column"),
 		with("--replace", f.replace, "write the rows into a file, and replace the payloads from there"),
 		with("--format, --separator and --encoding", f.format != "" || f.separator != "" || f.encoding != "" && f.encoding != producer.UTF8, "leave them out: rows have a form of their own"))
-}
-
-// open opens the source: a file, standard input, or database rows. The Outbox is nil unless rows are taken over
-// from one.
-func (o *options) open(ctx context.Context, s cli.Streams) (*input, *postgres.Outbox, error) {
-	if o.from == "" {
-		in, err := openInput(s, o.file)
-		return in, nil, err
-	}
-	from, err := config.FlagSecret("--from", o.from)
-	if err != nil {
-		return nil, nil, err
-	}
-	o.WarnOfPassword(s, "--from", o.from, "write ${NAME} in its place, for a variable, or ${file:PATH}")
-	db, err := postgres.New(from.Reveal())
-	if err != nil {
-		return nil, nil, err
-	}
-	in := &input{path: "the query", unit: "row", close: func() { db.Close(context.Background()) }}
-	o.read.Format = producer.NDJSON
-	if o.outbox == "" {
-		rows, err := db.Query(ctx, o.query, o.idColumn)
-		in.r = rows
-		return in, nil, err
-	}
-	in.path, in.r = "the outbox", bytes.NewReader(nil)
-	box, err := postgres.NewOutbox(db, o.outbox)
-	if err == nil && o.dryRun {
-		in.r, err = box.Waiting(ctx)
-		return in, nil, err
-	}
-	return in, box, err
 }
 
 const (

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +12,11 @@ import (
 	"time"
 
 	"spillway/internal/cli"
+	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/pan"
+	"spillway/internal/postgres"
+	"spillway/internal/producer"
 )
 
 // input is the source of jobs. It counts the bytes read, for the progress bar.
@@ -245,4 +250,36 @@ func (r *rejects) unwritten(err error) error {
 		Code: job.CodeFailed, Message: "can't write --rejects", Err: err,
 		Hint: fmt.Sprintf("make room or name another file, and run again: %s", safeAgain),
 	}
+}
+
+// open opens the source: a file, standard input, or database rows. The Outbox is nil unless rows are taken over
+// from one.
+func (o *options) open(ctx context.Context, s cli.Streams) (*input, *postgres.Outbox, error) {
+	if o.from == "" {
+		in, err := openInput(s, o.file)
+		return in, nil, err
+	}
+	from, err := config.FlagSecret("--from", o.from)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.WarnOfPassword(s, "--from", o.from, "write ${NAME} in its place, for a variable, or ${file:PATH}")
+	db, err := postgres.New(from.Reveal())
+	if err != nil {
+		return nil, nil, err
+	}
+	in := &input{path: "the query", unit: "row", close: func() { db.Close(context.Background()) }}
+	o.read.Format = producer.NDJSON
+	if o.outbox == "" {
+		rows, err := db.Query(ctx, o.query, o.idColumn)
+		in.r = rows
+		return in, nil, err
+	}
+	in.path, in.r = "the outbox", bytes.NewReader(nil)
+	box, err := postgres.NewOutbox(db, o.outbox)
+	if err == nil && o.dryRun {
+		in.r, err = box.Waiting(ctx)
+		return in, nil, err
+	}
+	return in, box, err
 }

@@ -42,7 +42,7 @@ const HoldChannel = redisdb.Wake + ":hold"
 var (
 	// ErrClosed is what Next and Take return after Close.
 	ErrClosed = errors.New("the pacer is closed: it gives out no more slots")
-	// ErrHeld is what Retake returns while calls wait for more than their time.
+	// ErrHeld is what Take and Retake return while calls are held, and for longer than they may wait.
 	ErrHeld = errors.New("calls are held or paused, or the cap on calls in flight is reached")
 
 	errNoAnswer = errors.New("no answer from Redis: check that it runs and can be reached")

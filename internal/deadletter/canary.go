@@ -139,46 +139,6 @@ func (c Canary) verdict() error {
 	return nil
 }
 
-// Leave is what a gateway permits a replay now.
-type Leave struct {
-	// Stop says why nothing may be replayed now: the gateway is held or paused. Empty: continue.
-	Stop string
-	// Rate is how much cost may enter the queue, in units a second, spread evenly. Zero means no bound.
-	Rate float64
-}
-
-// Halt is the error of a replay that stopped itself. What it took stays taken; a new run continues with what is
-// still parked.
-type Halt struct {
-	Why string
-	// Canary is the state of the jobs sent ahead, if they are the reason; nil if the gateway is.
-	Canary *Canary
-}
-
-// Error implements error.
-func (h *Halt) Error() string { return h.Why }
-
-// watchEvery is how often a replay calls Watch.
-const watchEvery = 200 * time.Millisecond
-
-// watch calls Watch if the last result is old, and returns a Halt if the replay must stop.
-func (c *clearing) watch(ctx context.Context) error {
-	now := c.Clock.Now()
-	if c.Watch == nil || (!c.watched.IsZero() && now.Sub(c.watched) < watchEvery) {
-		return nil
-	}
-	leave, err := c.Watch(ctx)
-	if err != nil {
-		return err
-	}
-	c.watched = now
-	if leave.Stop != "" {
-		return &Halt{Why: leave.Stop}
-	}
-	c.pace.change(leave.Rate)
-	return nil
-}
-
 // pace spreads cost evenly over time.
 type pace struct {
 	clock clock.Clock

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -219,5 +220,72 @@ func (c *clearing) wait(ctx context.Context, retry time.Duration) {
 	select {
 	case <-c.Clock.After(wait):
 	case <-ctx.Done():
+	}
+}
+
+// Leave is what a gateway permits a replay now.
+type Leave struct {
+	// Stop says why nothing may be replayed now: the gateway is held or paused. Empty: continue.
+	Stop string
+	// Rate is how much cost may enter the queue, in units a second, spread evenly. Zero means no bound.
+	Rate float64
+}
+
+// Halt is the error of a replay that stopped itself. What it took stays taken; a new run continues with what is
+// still parked.
+type Halt struct {
+	Why string
+	// Canary is the state of the jobs sent ahead, if they are the reason; nil if the gateway is.
+	Canary *Canary
+}
+
+// Error implements error.
+func (h *Halt) Error() string { return h.Why }
+
+// watchEvery is how often a replay calls Watch.
+const watchEvery = 200 * time.Millisecond
+
+// watch calls Watch if the last result is old, and returns a Halt if the replay must stop.
+func (c *clearing) watch(ctx context.Context) error {
+	now := c.Clock.Now()
+	if c.Watch == nil || (!c.watched.IsZero() && now.Sub(c.watched) < watchEvery) {
+		return nil
+	}
+	leave, err := c.Watch(ctx)
+	if err != nil {
+		return err
+	}
+	c.watched = now
+	if leave.Stop != "" {
+		return &Halt{Why: leave.Stop}
+	}
+	c.pace.change(leave.Rate)
+	return nil
+}
+
+// jobs yields the jobs whose turn has come: those in Seen, then those read after the last of them.
+func (c Clearing) jobs(ctx context.Context, key decide) iter.Seq2[due, error] {
+	return func(yield func(due, error) bool) {
+		f, n := c.Filter, 0
+		for d := range c.Seen.fresh(c.Store.gateway) {
+			if n++; !yield(d, nil) {
+				return
+			}
+			f.After = Cursor(d.rec)
+		}
+		if f.Limit > 0 {
+			if f.Limit -= n; f.Limit <= 0 {
+				return
+			}
+		}
+		for rec, err := range c.Store.List(ctx, f) {
+			change, why := job.KeyChange(""), ""
+			if err == nil {
+				change, why = key(rec)
+			}
+			if !yield(due{rec, change, why}, err) || err != nil {
+				return
+			}
+		}
 	}
 }

@@ -112,33 +112,6 @@ func (s *Seen) due(j seen, text, gateway string) due {
 	return due{rec, is.key, is.why}
 }
 
-// jobs yields the jobs whose turn has come: those in Seen, then those read after the last of them.
-func (c Clearing) jobs(ctx context.Context, key decide) iter.Seq2[due, error] {
-	return func(yield func(due, error) bool) {
-		f, n := c.Filter, 0
-		for d := range c.Seen.fresh(c.Store.gateway) {
-			if n++; !yield(d, nil) {
-				return
-			}
-			f.After = Cursor(d.rec)
-		}
-		if f.Limit > 0 {
-			if f.Limit -= n; f.Limit <= 0 {
-				return
-			}
-		}
-		for rec, err := range c.Store.List(ctx, f) {
-			change, why := job.KeyChange(""), ""
-			if err == nil {
-				change, why = key(rec)
-			}
-			if !yield(due{rec, change, why}, err) || err != nil {
-				return
-			}
-		}
-	}
-}
-
 // Preview counts what an act would do to its jobs, before anyone has confirmed it.
 type Preview struct {
 	// Rules and Decide determine what would become of a job's key, or why the job would be held back.

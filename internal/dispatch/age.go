@@ -5,13 +5,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"spillway/internal/clock"
 	"spillway/internal/config"
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 )
 
 // rememberEvery is how often this machine saves what it has seen of Redis's data: as much as a crash may lose.
@@ -25,26 +22,6 @@ const complainEvery = time.Minute
 func watch(g config.Gateway, t tools) *incarnation.Watch {
 	return incarnation.NewWatch(t.redis, incarnation.Params{Gateway: g.Name, Past: t.past, Clock: clock.Real{},
 		Metrics: t.ages, Log: t.log})
-}
-
-// hears holds callbacks of the books.
-type hears struct {
-	ended     func(taskID string) // a task was removed from the queue
-	exhausted func(id string)     // a job without attempts left was parked
-	unrouted  func(n int64)       // jobs wait on for want of their route
-	aside     func(id string)     // a job with a damaged record was parked as unreadable
-}
-
-// watchedBooks returns books that open no attempt in data other than what the watch has seen.
-func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, seen *ledger.Counted, h hears) *ledger.Books {
-	cfg := bookkeeping(c, g)
-	cfg.Counted = seen
-	cfg.TaskEnded, cfg.Exhausted, cfg.Unrouted, cfg.SetAside = h.ended, h.exhausted, h.unrouted, h.aside
-	cfg.Age = func() ledger.Age {
-		version, least, marks := w.Age()
-		return ledger.Age{Version: version, Least: least, Marks: marks}
-	}
-	return ledger.New(c, cfg)
 }
 
 // recall returns what this machine has seen of each gateway's data.

@@ -246,7 +246,7 @@ func (l *lookUp) write(ctx context.Context, e ledger.LookEnd) string {
 		if err == nil {
 			return came
 		}
-		l.u.complain(ctx, "a look-up's answer not written down, trying again", err)
+		l.u.complain(ctx, "a look-up's answer not recorded, trying again", err)
 		if time.Now().Add(wait).After(l.until) || !await(l.u.ctx, wait) {
 			return ""
 		}

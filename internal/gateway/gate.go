@@ -3,8 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http/httptrace"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -218,4 +220,96 @@ func (g *gate) heard(c *gatedConn) bool {
 		return false
 	}
 	return true
+}
+
+// countedConn counts the bytes that the kernel accepted. It lies below TLS, whose own count would miss a record
+// that was sent only in part.
+type countedConn struct {
+	net.Conn
+	handed  atomic.Int64
+	reading atomic.Bool   // a Read is in progress: TLS and net/http have used up what came before
+	asked   chan struct{} // holds one element after a Read began
+}
+
+func newCountedConn(c net.Conn) *countedConn {
+	return &countedConn{Conn: c, asked: make(chan struct{}, 1)}
+}
+
+// Read reads, and tells that it does.
+func (c *countedConn) Read(p []byte) (int, error) {
+	c.reading.Store(true)
+	defer c.reading.Store(false)
+	select {
+	case c.asked <- struct{}{}:
+	default:
+	}
+	return c.Conn.Read(p)
+}
+
+// Write writes p and counts the bytes.
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.handed.Add(int64(n))
+	return n, err
+}
+
+// gatedConn is the connection that net/http sees. It writes only under a gate.
+type gatedConn struct {
+	net.Conn
+	wire *countedConn // below TLS
+
+	gate   atomic.Pointer[gate]
+	dead   atomic.Bool // closed by the peer, or unexpected data came in
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newGatedConn(c net.Conn, wire *countedConn) *gatedConn {
+	return &gatedConn{Conn: c, wire: wire, closed: make(chan struct{})}
+}
+
+// Write writes p if a call is open on this connection. A call's first write waits for its slot.
+func (c *gatedConn) Write(p []byte) (int, error) {
+	g := c.gate.Load()
+	switch {
+	case g == nil:
+		return 0, errNoGate
+	case g.open(c):
+		return c.Conn.Write(p)
+	}
+	return g.first(c, p)
+}
+
+// Read reads an answer. Data that arrives before a call was written is no answer, and is withheld from
+// net/http.
+func (c *gatedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	g := c.gate.Load()
+	if g == nil {
+		c.dead.Store(true)
+	}
+	if (g == nil || !g.heard(c)) && n > 0 {
+		return 0, errUnasked
+	}
+	return n, err
+}
+
+// drained waits until all that came in has been used up, the connection is closed, or the call is done. net/http
+// keeps a connection before it looks whether more than the answer has come in.
+func (c *gatedConn) drained(done <-chan struct{}) {
+	for !c.wire.reading.Load() {
+		select {
+		case <-c.wire.asked:
+		case <-c.closed:
+			return
+		case <-done:
+			return
+		}
+	}
+}
+
+// Close closes the connection and releases a call that waits on it for its slot.
+func (c *gatedConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
-	"spillway/internal/seal"
 )
 
 // receiptLifetime is how long the reply to an offer is stored: longer than any caller retries.
@@ -300,23 +298,4 @@ func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []jo
 		}
 	}
 	return nil
-}
-
-// unseal opens the payload of an attempt that may be called. A payload that can't be opened is never sent. If
-// its key is missing, or it is unsealed where sealing is required, it is set aside: others may be like it, and
-// a change of the configuration fixes them all. If it was changed, the job is parked.
-func (b *Books) unseal(a *job.Attempt, digest string, opening job.Opening) job.Opening {
-	if opening != job.OpenGo {
-		return opening
-	}
-	plain, err := b.cfg.Box.OpenJob(a.Job.ID, a.Job.Payload, digest)
-	if err == nil {
-		a.Job.Payload = plain
-		return opening
-	}
-	a.Job.Payload, a.LastError = nil, err.Error()
-	if errors.Is(err, seal.ErrChanged) {
-		return job.OpenChanged
-	}
-	return job.OpenSealed
 }

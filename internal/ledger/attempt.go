@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
+	"spillway/internal/seal"
 )
 
 // Open records an attempt before its call. deadline is how long from now no other process may judge the
@@ -204,4 +206,23 @@ func (b *Books) Lapse(ctx context.Context, id string) (Lapsed, error) {
 func (b *Books) clearHead(ctx context.Context, line string, size int64) error {
 	_, err := b.clearStretch(ctx, line, max(size-lapseChunk, 0), papersChunk)
 	return err
+}
+
+// unseal opens the payload of an attempt that may be called. A payload that can't be opened is never sent. If
+// its key is missing, or it is unsealed where sealing is required, it is set aside: others may be like it, and
+// a change of the configuration fixes them all. If it was changed, the job is parked.
+func (b *Books) unseal(a *job.Attempt, digest string, opening job.Opening) job.Opening {
+	if opening != job.OpenGo {
+		return opening
+	}
+	plain, err := b.cfg.Box.OpenJob(a.Job.ID, a.Job.Payload, digest)
+	if err == nil {
+		a.Job.Payload = plain
+		return opening
+	}
+	a.Job.Payload, a.LastError = nil, err.Error()
+	if errors.Is(err, seal.ErrChanged) {
+		return job.OpenChanged
+	}
+	return job.OpenSealed
 }

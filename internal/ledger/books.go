@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -228,3 +229,26 @@ var (
 	unfitScript    = redisdb.NewScript(redisdb.NowLua, record.Lua, lua("unfit"))
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )
+
+// sharing returns the arguments of share.lua; empty if the gateway has no flows.
+func sharing(cfg Config) string {
+	form := ""
+	switch {
+	case len(cfg.Lanes) > 0:
+		form = "l"
+	case len(cfg.First) > 0:
+		form = "c"
+	}
+	if form == "" || len(cfg.Passing) == 0 {
+		return form
+	}
+	return form + " " + strconv.FormatInt(cfg.MostPassing, 10) + " " + strings.Join(cfg.Passing, " ")
+}
+
+// shared appends the arguments of share.lua, if the gateway has flows.
+func (b *Books) shared(args []any) []any {
+	if b.sharing == "" {
+		return args
+	}
+	return append(args, b.sharing)
+}

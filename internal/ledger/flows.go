@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"spillway/internal/job"
@@ -17,29 +16,6 @@ const reflowChunk = 500
 // HasFlows reports whether the room at admission is shared among flows: those of the gateway's lanes, of its
 // routes with limits, and of its classes.
 func (b *Books) HasFlows() bool { return b.sharing != "" }
-
-// sharing returns the arguments of share.lua; empty if the gateway has no flows.
-func sharing(cfg Config) string {
-	form := ""
-	switch {
-	case len(cfg.Lanes) > 0:
-		form = "l"
-	case len(cfg.First) > 0:
-		form = "c"
-	}
-	if form == "" || len(cfg.Passing) == 0 {
-		return form
-	}
-	return form + " " + strconv.FormatInt(cfg.MostPassing, 10) + " " + strings.Join(cfg.Passing, " ")
-}
-
-// shared appends the arguments of share.lua, if the gateway has flows.
-func (b *Books) shared(args []any) []any {
-	if b.sharing == "" {
-		return args
-	}
-	return append(args, b.sharing)
-}
 
 // Turns are parked jobs whose turn it is to be admitted.
 type Turns struct {

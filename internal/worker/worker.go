@@ -259,7 +259,7 @@ func (w *Worker) open(ctx context.Context, d job.Delivery, due time.Time) (job.A
 		case err == nil:
 			return a, opening, nil
 		}
-		w.cfg.Log.Warn("attempt not written down, trying again", "job", d.JobID, "error", err)
+		w.cfg.Log.Warn("attempt not recorded, trying again", "job", d.JobID, "error", err)
 		select {
 		case <-w.cfg.Clock.After(wait):
 		case <-w.cfg.Stopping.Done():
@@ -297,7 +297,7 @@ func (w *Worker) persist(ctx context.Context, id string, write func() error) {
 			return
 		}
 		w.cfg.Metrics.unrecorded(w.cfg.Gateway)
-		w.cfg.Log.Warn("outcome not written down, trying again", "job", id, "error", err)
+		w.cfg.Log.Warn("outcome not recorded, trying again", "job", id, "error", err)
 		select {
 		case <-w.cfg.Clock.After(wait):
 		case <-ctx.Done():
