@@ -31,7 +31,7 @@ var older = sync.OnceValues(func() (string, error) {
 	}
 	for _, line := range []string{
 		"git -C ../.. archive " + before + " | tar -x -C " + dir,
-		"cd " + dir + " && go build -ldflags='-s -w' -o bin/ ./cmd/...",
+		"cd " + dir + " && go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...", // so the build cache serves the next run, in another directory,
 	} {
 		if out, err := exec.Command("bash", "-e", "-o", "pipefail", "-c", line).CombinedOutput(); err != nil {
 			return "", fmt.Errorf("%s: %w\n%s", line, err, out)
