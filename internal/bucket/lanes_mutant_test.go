@@ -176,7 +176,7 @@ func TestFlowsAtRestAgainstTheModel(t *testing.T) {
 	t.Parallel()
 	client, texts := testkit.Client(t), atOnce.texts(t)
 	for name, draw := range map[string]func(uint64) laneTrial{"all": drawLanes, "turns": drawTurns, "scopes": drawScopes, "set live": drawLive, "losses": drawLosses} {
-		for _, seed := range laneSeeds(300, 0, 1, 4, 7, 13) {
+		for _, seed := range laneSeeds(300, 1, 13) {
 			w := newLanesWorld(newWorld(t, client, seed), draw(seed))
 			w.swaps = maps.Clone(texts)
 			if wrong := w.play(); len(wrong) > 0 {
