@@ -101,7 +101,7 @@ release-report: install-test-deps ## run the release tests and write docs/report
 
 stripe-mock: install-test-deps ## run an ERP file against Stripe's own mock, which checks each call against Stripe's specification; installs stripe-mock with go install
 	@./test/deps.sh stripe-mock
-	PATH="$$(go env GOPATH)/bin:$$PATH" go test ./test/e2e -run StripeMock -v -timeout 10m
+	PATH="$$(go env GOPATH)/bin:$$PATH" $(PLAIN) ./test/e2e -run StripeMock -v -timeout 10m
 
 sdk: install-test-deps ## run one scenario with the commands, the Go client, and clients generated from /openapi.json for TypeScript (npm) and Python; SKIP if npm or python3 is not available
 	@./test/deps.sh npm python3 || echo "SKIP: npm or python3 can not be installed here"
@@ -110,7 +110,7 @@ sdk: install-test-deps ## run one scenario with the commands, the Go client, and
 alerts: ## test the alert rules, the metrics and a real Prometheus with running dispatchers; installs prometheus (apt-get as root) if missing
 	@./test/deps.sh prometheus
 	go vet -tags monitoring ./test/...
-	go test -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
+	$(PLAIN) -tags monitoring ./test ./test/e2e -run 'Promtool|Prometheus' -v -timeout 10m
 
 bench: install-test-deps ## measure enqueue and dispatch rates, memory and admission cost, next to asynq, BullMQ and groupmq (if node is installed) and a raw pipeline (BENCH=-full: 1,000,000 jobs, BENCH=-cluster: a cluster of three, BENCH=-limit: peers that keep a limit, BENCH=-lanes: peers that have lanes; docs/benchmarks.md; BENCH=-latency, -scale, -backlog, -crowd: docs/capacity.md)
 	cd bench && go run . $(BENCH)
