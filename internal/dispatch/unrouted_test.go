@@ -16,25 +16,23 @@ import (
 // back, all of them are called.
 func TestJobsWithoutTheirRouteTakeNoSlots(t *testing.T) {
 	t.Parallel()
-	const unrouted, good = 2000, 8000
+	const perSecond, unrouted, good = 20, 800, 3200
 	g := &till{}
-	settings := "leak: {limits: [50/s], jitter: 1ms}\nadmission: {limits: [10000/s], burst: 20000}\nroutes: {gone: {request: {url: URL/other}}}"
+	settings := fmt.Sprintf("leak: {limits: [%d/s], jitter: 1ms}\nadmission: {limits: [10000/s], burst: 20000}\nroutes: {gone: {request: {url: URL/other}}}", perSecond)
 	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, settings, func(t *testing.T, r *rig) {
-		for from := 0; from < unrouted; from += 1000 {
-			r.admit(several("u", from, 1000, "gone")...)
-		}
+		r.admit(several("u", 0, unrouted, "gone")...)
 		with := r.cfg.Gateways[0]
 		r.cfg.Gateways[0].Routes = nil
 		d := r.serve()
 		testkit.Eventually(t, time.Minute, "all to be put aside", func() bool { return r.standing(0).Retrying == unrouted })
-		for from := 0; from < good; from += 1000 {
-			r.admit(several("g", from, 1000, "")...)
+		for from := 0; from < good; from += 800 {
+			r.admit(several("g", from, 800, "")...)
 		}
 		<-time.After(90 * time.Second) // by now all have been due again
 		const long = 30 * time.Second
 		before := strings.Count(g.called(), "g")
 		<-time.After(long)
-		if rate := float64(strings.Count(g.called(), "g")-before) / long.Seconds(); rate < 0.95*50 {
+		if rate := float64(strings.Count(g.called(), "g")-before) / long.Seconds(); rate < 0.95*perSecond {
 			t.Errorf("%.1f good jobs a second were called: those without a route took the other slots", rate)
 		}
 		if s := r.standing(0); s.Retrying != unrouted || strings.Contains(g.called(), "u") {
