@@ -27,7 +27,7 @@ build: ## build both programs, static, into bin/
 
 # Tests mostly wait, so more of them run in parallel than there are processors, the longest first. The race detector would delay each
 # process by a second at its end, make lint runs vet, and without debugger tables a test binary links in half the time.
-PLAIN := go test -vet=off -ldflags=-w -timeout 45m
+PLAIN := go test -vet=off -ldflags='-s -w' -timeout 45m
 RACED := GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 $(PLAIN) -race
 # Packages that run without the race detector: tests in virtual time, with one goroutine, and of killed processes.
 UNRACED := ./internal/dispatch ./test/crash ./internal/bucket ./internal/ledger ./internal/record ./test
