@@ -66,7 +66,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	args = append(args, b.cfg.NowMicros.Now(), mode+b.approvals(ctx), redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
 	args = append(args, c.forms...)
 	args = append(args, check...)
-	args = append(b.shared(append(args, c.text)), ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)
+	args = append(b.shared(append(args, c.alike, c.text)), ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, redisdb.Leaving(b.cfg.Gateway, err)
@@ -180,6 +180,7 @@ type chunk struct {
 	jobs  []job.Newcomer
 	batch string // stored once: most jobs of a chunk have the same
 	timed bool   // a job has a time, maybe one that has passed
+	alike string // the jobs' sum, if accept.lua may note them together, or empty
 	forms []any  // templates of the tasks' messages
 	text  []byte // all jobs in one argument, which is cheaper for Redis than several arguments each
 }
@@ -197,6 +198,7 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 		size += entryBytes + len(jobs[i].Job.Payload)
 	}
 	c.text = make([]byte, 0, size)
+	all := tally{ids: make(map[string]struct{}, len(jobs))}
 	for i := range jobs {
 		j := &jobs[i].Job
 		c.timed = c.timed || !j.At.IsZero()
@@ -204,10 +206,13 @@ func (b *Books) chunk(jobs []job.Newcomer) (*chunk, error) {
 		if err != nil {
 			return nil, err
 		}
-		if c.text, err = appendEntry(c.text, j.ID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), b.moneyOf(jobs[i]), b.traits(j, c.batch), stored); err != nil {
+		money, traits := b.moneyOf(jobs[i]), b.traits(j, c.batch)
+		if c.text, err = appendEntry(c.text, j.ID, b.cfg.Box.Digest(j.ID, jobs[i].Digest), money, traits, stored); err != nil {
 			return nil, err
 		}
+		all.add(j.ID, money, traits, len(stored))
 	}
+	c.alike = all.text()
 	var err error
 	c.forms, err = b.forms(len(jobs), func(i int) (string, int64) { return jobs[i].Job.ID, 1 })
 	return c, err

@@ -8,8 +8,8 @@
 --        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 how many jobs  8 prefix of records  9 prefix of tasks  10 '' or what there may be parked for a new one to be parked, jobs and bytes of their
---        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms.lua); then the bucket's arguments; then all
---      jobs in one text (accept.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
+--        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms.lua); then the bucket's arguments; then, if all ids are different, no job has
+--      traits and all money is simple, the jobs' sum (books_join_all), else ''; then all jobs in one text (accept.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires route class N lane batch" (at µs, 0 = now; expires µs, 0 = never; route, class, lane and batch may be nothing; N is the length of the lane in
 --      bytes, with a = before it where jobs name their lanes themselves)
@@ -29,16 +29,17 @@ if refusal then return refusal end
 local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
 -- Newcomers stay behind parked jobs, except those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
-local flows = share_open(ARGV[at + 1], ARGV[8], KEYS[2])
+local flows = share_open(ARGV[at + 2], ARGV[8], KEYS[2])
 local whole = flows and redis.call('ZCARD', KEYS[3]) == (tonumber(redis.call('HGET', KEYS[4], 'flowed') or '') or 0) -- or what is parked has yet to be put into parts (reflow.lua)
 local blocked = in_order and not whole and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
-local accepted, retry, moment = 0, 0, int(now)
+local accepted, retry, moment, since = 0, 0, int(now), int(now) .. '000'
 local refused, last = false, nil -- with flows: whether a job found no room, and the flow of the last one that asked for some
 local pushed = {} -- tasks for the queue, which gets all tasks of the chunk in one step
 local classed = {} -- the same of each class but the usual one: the line, how many waited in it, and tasks
 local jobs, call, argv, keys, unpack = tonumber(ARGV[7]), redis.call, ARGV, KEYS, unpack
-local sub, text = string.sub, ARGV[at]
+local sub, alike, text = string.sub, ARGV[at], ARGV[at + 1]
+local tilde = string.find(text, '~', 1, true) ~= nil -- without one, no id can be an idempotency key
 
 -- What is known of each job: its id, its record, its digest, and where in the text its money, its traits and its payload begin. Each ends where
 -- the next one begins.
@@ -117,6 +118,7 @@ end
 if sums_free ~= '' then awaiting() end
 
 local cost, due, expires, batch, route, class, lane -- of the job at hand
+local rare = true -- whether it has traits, or is the first
 local below = {} -- of jobs with money below nothing that come to a batch: the batch and the money, in turn; where batches need approvals
 
 -- line_of_class returns what this chunk has of a class.
@@ -138,6 +140,16 @@ local function passes()
   return line.waiting + #line.tasks < tonumber(most_of_class)
 end
 
+-- join_all notes jobs that are alike in the books: all together, if all are in one place.
+local places, first_place, apart = {}, nil, false
+local function join_all()
+  if not first_place then return end
+  if not apart and accepted == jobs then return books_join_all(records[1], ids, first_place, usual_batch, alike) end
+  for i = 1, jobs do
+    if places[i] then books_join(records[i], ids[i], places[i], usual_batch, sub(text, money_at[i], traits_at[i] - 1), over_at[i] - payload_at[i]) end
+  end
+end
+
 -- One table serves the fields of all records, which saves making and growing one for each. Only its first places belong to the present record.
 local fields = {'@state', '', '@generation', '1', '@digest', '', '@accepted_at', moment}
 
@@ -146,7 +158,7 @@ local function record_new(i, state, place, n)
   local record, money = records[i], sub(text, money_at[i], traits_at[i] - 1)
   fields[2], fields[6] = state, digests[i]
   if batch ~= '' then fields[n + 1], fields[n + 2], n = '@batch', batch, n + 2 end
-  if traits_at[i] ~= payload_at[i] then
+  if rare then
     if cost ~= 1 then fields[n + 1], fields[n + 2], n = '@cost', int(cost), n + 2 end
     if due then fields[n + 1], fields[n + 2], n = '@not_before', due, n + 2 end
     if expires then fields[n + 1], fields[n + 2], n = '@expires_at', expires, n + 2 end
@@ -157,9 +169,14 @@ local function record_new(i, state, place, n)
   end
   if money ~= '' then fields[n + 1], fields[n + 2], n = '@money', money, n + 2 end
   call('HSET', record, unpack(fields, 1, payload_put(fields, n, text, payload_at[i], over_at[i] - 1)))
-  books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
+  if alike == '' then
+    known[record] = digests[i] -- it may come again
+    books_join(record, ids[i], place, batch, money, over_at[i] - payload_at[i])
+  else
+    places[i], first_place = place, first_place or place
+    apart = apart or place ~= first_place
+  end
   if batch ~= '' and sums_free ~= '' and sub(money, 1, 1) == '-' then below[#below + 1], below[#below + 2] = batch, money end
-  known[record] = digests[i]
   accepted = accepted + 1
 end
 
@@ -171,7 +188,7 @@ local function enter(i)
   end
   record_new(i, 'queued', 'queued', 8)
   local task_id = ids[i] .. '~1'
-  task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, moment)
+  task_new(task_prefix .. task_id, task_id, forms_message(task_id), keys[6], cost, since)
   local tasks = class == '' and pushed or line_of_class().tasks
   tasks[#tasks + 1] = task_id
   if flows then share_enter(share_flow(class, route, lane), true) end
@@ -306,6 +323,7 @@ local function takes()
   return false
 end
 
+local asked, why, reason, hurt, ahead -- the batch that stopped_batch was last asked about, and its results
 local function answer(i)
   local record = records[i]
   local digest = known[record]
@@ -317,10 +335,13 @@ local function answer(i)
     local _, _, _, _, route, _, lane, own = traits(i)
     return route == (route_of[record] or '') and (not own or lane == (lane_of[record] or '')) and DUPLICATE or ELSEWHERE
   end
-  local taken = key_taken(record, ids[i])
+  local taken = tilde and key_taken(record, ids[i])
   if taken then return KEY_TAKEN end
-  cost, due, expires, batch, route, class, lane = traits(i)
-  local why, reason, hurt, ahead = stopped_batch(record, batch)
+  if rare or traits_at[i] ~= payload_at[i] then
+    cost, due, expires, batch, route, class, lane = traits(i)
+    rare = traits_at[i] ~= payload_at[i]
+  end
+  if batch ~= asked then asked, why, reason, hurt, ahead = batch, stopped_batch(record, batch) end
   if hurt or taken == nil or damaged[record] then return DAMAGED end
   if shut then return FULL end
   if why then -- it waits for a resume or an approval, in any mode
@@ -351,6 +372,7 @@ local function answer_all()
 end
 
 local answers = answer_all()
+join_all()
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 if last then left = share_left(last, bucket, left) end
 bucket_save(bucket)

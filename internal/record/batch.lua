@@ -235,6 +235,16 @@ local function books_join(record, id, place, batch, money, bytes)
   books_sum(books_joining_sum(b.places, place), money, bytes)
 end
 
+-- books_join_all is books_join for all jobs of a chunk, if they are in one place. sums is their sum: "bytes unread CURRENCY=m,M ...", which are the bytes of the payloads,
+-- the number of amounts that can't be read, and the money by currency.
+local function books_join_all(record, ids, place, batch, sums)
+  if batch == '' and string.sub(place, 1, 7) ~= 'parked:' then return end
+  local b, bytes, unread = books_joining(record, batch), string.match(sums, '^(%d+) (%d+)')
+  local sum = books_joining_sum(b.places, place)
+  b.jobs, b.ids, sum.jobs, sum.bytes, sum.unread = #ids, ids, #ids, tonumber(bytes), tonumber(unread)
+  for currency, low, high in string.gmatch(sums, ' (%u*)=(-?%d+),(-?%d+)') do sum.low[currency], sum.high[currency] = tonumber(low), tonumber(high) end
+end
+
 local function books_joined(now)
   for _, batch in ipairs(joining_order) do
     local b = joining[batch]

@@ -27,6 +27,7 @@ local lines = {KEYS[2], books_key(record_prefix, 'replays')}
 local idle = call('LLEN', lines[1]) == 0
 local full, refused, pushed, taken, retry, answers = false, false, {}, 0, 0, {}
 local moment = int(now)
+local since = moment .. '000'
 local flows = share_open(ARGV[from + 1], record_prefix, lines[1])
 
 -- PAST is what a job's record loses when it is no longer parked, by the table in layout.go. Looking whether it has a field costs as much as deleting it.
@@ -79,7 +80,7 @@ end
 -- enter puts the task of a job into a line of the queue, when all jobs are done.
 local function enter(line, id, kind, cost)
   local task_id = id .. kind.suffix
-  task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, moment)
+  task_new(task_prefix .. task_id, task_id, forms_message(task_id), KEYS[5], cost, since)
   local tasks = pushed[line]
   if not tasks then
     tasks = {n = 0}

@@ -136,12 +136,11 @@ local function answered(rate, now, line)
   redis.call('PEXPIRE', hours, 90000000)
 end
 
--- task_new creates the queue's task for a generation of a job, pending since a moment (µs, as text). Its key is made of the job's id, so anything of another type
+-- task_new creates the queue's task for a generation of a job, pending since a moment (ns, as text). Its key is made of the job's id, so anything of another type
 -- under that key is damaged data, and is deleted.
 local function task_new(task, task_id, msg, costs, cost, since)
-  since = since .. '000'
   local put = redis.pcall('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
-  if type(put) == 'table' then
+  if put ~= 3 and type(put) == 'table' then
     if string.sub(put.err, 1, 9) == 'WRONGTYPE' then redis.call('DEL', task) end
     redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
   end
@@ -150,7 +149,7 @@ end
 
 -- pend creates the task and adds it to a line of the queue: at its head (the right end, which dequeue.lua pops) or at its tail.
 local function pend(push, line, task, task_id, msg, costs, cost, now)
-  task_new(task, task_id, msg, costs, cost, int(now))
+  task_new(task, task_id, msg, costs, cost, int(now) .. '000')
   return redis.call(push, line, task_id)
 end
 
