@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log"
@@ -55,8 +56,8 @@ func TestAnAnswerThatNobodyAskedForIsNotLogged(t *testing.T) {
 		_, _ = io.Copy(io.Discard, c) // until net/http closes it, after it has logged
 	}()
 	over := make(chan struct{})
-	transport := &http.Transport{Dial: func(network, addr string) (net.Conn, error) {
-		c, err := net.Dial(network, addr)
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return closing{c, over}, err
 	}}
 	r, err := http.NewRequest(http.MethodGet, "http://"+ln.Addr().String(), http.NoBody)

@@ -126,6 +126,43 @@ func TestALimitThatIsTakenBackIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// A limit whose window begins with the calls of one whose own past is still unknown waits until both are known.
+func TestALimitThatFollowsOneWhosePastIsUnknownWaitsForBoth(t *testing.T) {
+	testkit.OneGoroutine(t)
+	second := per(10, time.Second)
+	for name, between := range map[string][]job.Limit{"at once": nil, "taken back in between": {second}} {
+		t.Run(name, func(t *testing.T) {
+			w, ctx := scenario(t)
+			cfg := PacerConfig{Gateway: testkit.GatewayOf(w.keys.Pace()), NowMicros: func() int64 { return w.now }, Limits: []job.Limit{second}}
+			p := w.pacer(cfg)
+			var out ran
+			change := func(limits ...job.Limit) {
+				t.Helper()
+				cfg.Version, cfg.Limits = cfg.Version+1, limits
+				if err := errors.Join(p.Change(ctx, cfg), p.reshape(ctx)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.spend(p, &out, 70*time.Second)
+			change(second, per(300, 30*time.Second))
+			w.pass(time.Second)
+			if between != nil {
+				change(between...)
+			}
+			w.pass(time.Second)
+			since := w.now
+			change(second, per(200, time.Minute))
+			w.spend(p, &out, 3*time.Minute)
+			if most := mostBefore(out.slot, since+horizonMost.Microseconds(), time.Minute.Microseconds()); most > 200 {
+				t.Errorf("%d calls within a minute", most)
+			}
+			if out.slot[len(out.slot)-1] < since+2*time.Minute.Microseconds() {
+				t.Errorf("the last call %d us after it was set", out.slot[len(out.slot)-1]-since)
+			}
+		})
+	}
+}
+
 // Only as many windows are remembered as fit, and what is over is forgotten.
 func TestWindowsOutOfForceAreFewAndShort(t *testing.T) {
 	testkit.OneGoroutine(t)

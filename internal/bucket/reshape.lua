@@ -128,7 +128,7 @@ for k, w in ipairs(new) do
   carry_charges(from, k, stands)
   unknown[w.window] = known[from.window]
   if from.window < w.window then
-    unknown[w.window] = math.max(unknown[w.window] or 0, now + math.min(w.window - from.window, MOST))
+    unknown[w.window] = math.max(unknown[w.window] or 0, math.min(math.max(now, known[from.window] or 0) + w.window - from.window, now + MOST))
     if (tonumber(pace[12]) or -math.huge) - back + w.window > now then -- nobody knows what was called in it until now
       local mark = pool_edge(math.max(now, latest_write), w.width)
       put_in(pairs_of, w.width, mark, LOSS_FULL)

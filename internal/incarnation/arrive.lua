@@ -5,8 +5,8 @@
 -- returns 1 ended  0 it had ended before
 if redis.call('HGET', KEYS[2], 'moving') ~= ARGV[2] then return 0 end
 local now = now_us(ARGV[1])
-local old = redis.call('HMGET', KEYS[1], 'line', 'marks', 'at', 'gaps', 'format')
-local new = redis.call('HMGET', KEYS[2], 'line', 'marks', 'at', 'v', 'format')
+local old = redis.call('HMGET', KEYS[1], 'line', 'marks', 'at', 'gaps', 'format', 'back', 'seen')
+local new = redis.call('HMGET', KEYS[2], 'line', 'marks', 'at', 'v', 'format', 'back', 'seen')
 redis.call('DEL', KEYS[1])
 redis.call('HDEL', KEYS[2], 'moving', 'entry')
 if not old[1] and not new[1] then
@@ -15,6 +15,10 @@ if not old[1] and not new[1] then
 end
 local format = math.max(tonumber(old[5]) or 0, tonumber(new[5]) or 0)
 if format > 0 then redis.call('HSET', KEYS[2], 'format', int(format)) end
+-- Jobs of both names know by how much their clock was set back before their first call: of two amounts, the larger makes no key younger.
+local back, seen = math.max(tonumber(old[6] or '') or 0, tonumber(new[6] or '') or 0), old[1] and old[7] or new[7]
+if back > 0 then redis.call('HSET', KEYS[2], 'back', int(back)) end
+if seen then redis.call('HSET', KEYS[2], 'seen', seen) end
 if not new[1] and old[4] then redis.call('HSET', KEYS[2], 'gaps', old[4]) end
 local present, line = string.match(old[1] or '', '%S+$'), line_with(new[1] or '', old[1] or '')
 local older = present and string.find(' ' .. (new[1] or '') .. ' ', ' ' .. present .. ' ', 1, true)

@@ -6,6 +6,8 @@ local KEPT = 16
 local v = redis.call('HMGET', KEYS[1], 'v', 'line', 'marks', 'df', 'dl', 'ds', 'at')
 if v[1] ~= ARGV[2] or not v[4] then return 0 end
 local now = now_us(ARGV[1])
+local _, _, last, back = alive_fits(KEYS[1], v[1], 0)
+if last > now then redis.call('HSET', KEYS[1], 'back', int(back + last - now + 2 * ALIVE_BEAT)) end -- no pulse has seen yet that the clock was set back
 local till = math.max(now, tonumber(v[6]) or 0, tonumber(v[7]) or 0) -- this Redis's clock may be behind the one that dated its jobs
 local marks = {}
 for from, to in string.gmatch(v[3] or '', '(%d+)-(%d+)') do marks[#marks + 1] = {tonumber(from), tonumber(to)} end

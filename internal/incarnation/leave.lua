@@ -7,14 +7,15 @@
 -- was changed: other, with what is being done instead; served (1 the old name, 2 the new one); doubted; open, with how many attempts; taken, with how many jobs the new name has had
 local now, what, two = now_us(ARGV[1]), ARGV[2], #KEYS > 4
 local function seen(alive)
-  local v = redis.call('HMGET', alive, 'v', 'at', 'df', 'moving', 'entry')
-  return {v = v[1], at = tonumber(v[2]) or 0, doubted = v[3], moving = v[4], entry = v[5]}
+  local v = redis.call('HMGET', alive, 'v', 'df', 'moving', 'entry')
+  local _, _, last = alive_fits(alive, v[1], 0)
+  return {v = v[1], last = last, doubted = v[2], moving = v[3], entry = v[4]}
 end
 local old, new = seen(KEYS[1]), two and seen(KEYS[5])
 if old.moving == what then return {'again', old.entry} end
 if old.moving or new and new.moving then return {'other', old.moving or new.moving} end
-if now - old.at <= tonumber(ARGV[3]) then return {'served', '1'} end
-if new and now - new.at <= tonumber(ARGV[3]) then return {'served', '2'} end
+if now - old.last <= tonumber(ARGV[3]) then return {'served', '1'} end
+if new and now - new.last <= tonumber(ARGV[3]) then return {'served', '2'} end
 if old.doubted or new and new.doubted then return {'doubted', '0'} end
 local open = redis.call('ZCARD', KEYS[2])
 if open > 0 then return {'open', int(open)} end

@@ -1,6 +1,7 @@
 package incarnation
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -92,6 +93,65 @@ func TestWhatWasSeenUnderAnotherNameCounts(t *testing.T) {
 		past.Put("elsewhere", tc.other)
 		if found, _ := judgeAll(tc.own, past.others("here", tc.d.line), tc.d); found != tc.want {
 			t.Errorf("%s: %s, want %s", name, found, tc.want)
+		}
+	}
+}
+
+// Keys of a renamed gateway's jobs are no younger by what its clock was set back, and a clock that is behind keeps nobody from renaming it.
+func TestARenamedGatewayKeepsHowFarItsClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	c, ctx := testkit.Client(t), t.Context()
+	now, err := c.Time(ctx).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := now.Add(time.Hour).UnixMicro()
+	last := now.Add(-time.Minute).UnixMicro()
+	for name, back := range map[string]struct{ old, is, want string }{
+		"of the old name":  {"3602000000", "", "3602000000"},
+		"of the new name":  {"", "5", "5"},
+		"of both: the old": {"9", "8", "9"},
+		"of both: the new": {"8", "9", "9"},
+		"of none":          {"", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := Move{Old: testkit.Gateway(t), New: testkit.Gateway(t), Silence: 10 * time.Second}
+			older, newer := redisdb.NewKeys(m.Old).Alive(), redisdb.NewKeys(m.New).Alive()
+			seen := fmt.Sprintf("%d %d", last, at)
+			c.HSet(ctx, older, "line", "a", "at", at, "v", "5", "seen", seen, "back", back.old)
+			c.HSet(ctx, newer, "line", "b", "at", last, "v", "5", "back", back.is)
+			if left, err := m.Leave(ctx, c); err != nil || left.What != "begun" {
+				t.Fatalf("%+v, %v", left, err)
+			}
+			if err := m.Arrive(ctx, c); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.HGetAll(ctx, newer).Val(); got["back"] != back.want || got["seen"] != seen || got["at"] != fmt.Sprint(at) {
+				t.Errorf("got %v, want back %q", got, back.want)
+			}
+		})
+	}
+}
+
+// A restore that is confirmed before any pulse has seen that the clock was set back counts that, too.
+func TestAConfirmedRestoreCountsAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	c, ctx := testkit.Client(t), t.Context()
+	for name, tc := range map[string]struct {
+		at, back, want int64
+		seen           string
+	}{
+		"set back":            {1000 * second, 7, 7 + 902*second, ""},
+		"and seen by a pulse": {1000 * second, 7, 7, fmt.Sprintf("%d %d", 99*second, 1000*second)},
+		"not set back":        {99 * second, 7, 7, ""},
+	} {
+		k := redisdb.NewKeys(testkit.Gateway(t))
+		c.HSet(ctx, k.Alive(), "line", "a", "at", tc.at, "v", "5", "df", 1, "back", tc.back, "seen", tc.seen)
+		if n, err := confirmScript.Run(ctx, c, []string{k.Alive(), k.Pace(), k.Feed()}, 100*second, "5", "n").Int(); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		if got := c.HGet(ctx, k.Alive(), "back").Val(); got != fmt.Sprint(tc.want) {
+			t.Errorf("%s: back is %s, want %d", name, got, tc.want)
 		}
 	}
 }

@@ -10,7 +10,7 @@
 --          1 if a sweep will find something, version of the limits set live (0: never set), now,
 --          the data's last sign of life (µs; 0: not watched, -1: it is not what the caller has seen), 1 if jobs of batches are to be shelved,
 --          µs until the next look-up is due (0: one is due, -1: none is pending)}
-local SET_BACK = 10000 -- at most so many jobs of each kind are moved for a clock that was set back: Redis answers nobody else meanwhile
+local SET_BACK = 100000 -- at most so many jobs of each kind are moved for a clock that was set back: Redis answers nobody else meanwhile
 local LEASE = 60 -- no lease is longer (s)
 local now = now_us(ARGV[1])
 
