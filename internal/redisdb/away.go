@@ -157,10 +157,10 @@ func Coded(err error) error {
 var remedies = []struct{ reply, hint string }{
 	{"OOM", "its memory is full: raise maxmemory, with maxmemory-policy noeviction; then try again"},
 	{"READONLY", "this Redis is a replica: give the address of the primary, or use redis-sentinel://; after a fail-over, try again"},
-	{"NOREPLICAS", "bring its replicas back, or lower min-replicas-to-write; then try again"},
+	{"NOREPLICAS", "bring its replicas back, or lower min-replicas-to-write, which lets a network split lose more; then try again"},
 	{"MISCONF", "it can't write its disk: look at Redis's log and at the space there; then try again"},
-	{"BUSY", "a script of another program is running: end it with redis-cli SCRIPT KILL; then try again"},
-	{"ERR max number of clients reached", "raise its maxclients, or see with redis-cli CLIENT LIST who holds the connections; then try again"},
+	{"BUSY", "a script has been running for long: wait, or end it with redis-cli SCRIPT KILL; if that says UNKILLABLE, wait, since SHUTDOWN NOSAVE loses what is not on disk yet"},
+	{"ERR max number of clients reached", "stop a program that holds connections (on Redis's machine: ss -tnp), as redis-cli needs one, too; then raise maxclients, and try again"},
 }
 
 func remedy(err error) string {
