@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -21,29 +20,14 @@ import (
 func doubled(extra string) func(context.Context, string, string) (net.Conn, error) {
 	var first atomic.Bool
 	first.Store(true)
-	return func(context.Context, string, string) (net.Conn, error) {
-		here, there := net.Pipe()
-		go func() {
-			defer there.Close()
-			in := bufio.NewReader(there)
-			for {
-				r, err := http.ReadRequest(in)
-				if err != nil {
-					return
-				}
-				io.Copy(io.Discard, r.Body)
-				key := r.Header.Get("Idempotency-Key")
-				answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(key), key)
-				if first.Swap(false) {
-					answer += extra
-				}
-				if _, err := io.WriteString(there, answer); err != nil {
-					return
-				}
-			}
-		}()
-		return here, nil
-	}
+	return answering(func(r *http.Request) string {
+		key := r.Header.Get("Idempotency-Key")
+		answer := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(key), key)
+		if first.Swap(false) {
+			answer += extra
+		}
+		return answer
+	})
 }
 
 // net/http keeps a connection for the next call before it looks whether more than the answer has come in. What is left over there must not be taken

@@ -15,8 +15,8 @@ import (
 	"spillway/internal/job"
 )
 
-// bodiless is a gateway in memory that answers without a body and counts its calls.
-func bodiless(calls *atomic.Int64) func(context.Context, string, string) (net.Conn, error) {
+// answering is a gateway in memory that answers each call with the text that answer returns.
+func answering(answer func(r *http.Request) string) func(context.Context, string, string) (net.Conn, error) {
 	return func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
 		go func() {
@@ -28,14 +28,21 @@ func bodiless(calls *atomic.Int64) func(context.Context, string, string) (net.Co
 					return
 				}
 				io.Copy(io.Discard, r.Body)
-				calls.Add(1)
-				if _, err := io.WriteString(there, "HTTP/1.1 204 No Content\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(there, answer(r)); err != nil {
 					return
 				}
 			}
 		}()
 		return here, nil
 	}
+}
+
+// bodiless is a gateway in memory that answers without a body and counts its calls.
+func bodiless(calls *atomic.Int64) func(context.Context, string, string) (net.Conn, error) {
+	return answering(func(*http.Request) string {
+		calls.Add(1)
+		return "HTTP/1.1 204 No Content\r\n\r\n"
+	})
 }
 
 // net/http keeps a connection for the next call before it returns an answer without a body. What happens to the connection in between must affect
