@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// brakeParts is the number of parts in which the money of a window is counted (money.lua).
+	// brakeParts is the number of parts in which the money of a window is counted (brakes.lua).
 	brakeParts = 256
 	// skew is how far dispatchers' clocks, which date calls, may differ from Redis's. Much shorter windows are not
 	// compared with calls.
@@ -26,7 +26,7 @@ const (
 	exact = 1 << 53
 )
 
-// brakeCheck compares the money counted for a gateway's brakes, in the form of money.lua of internal/record, with
+// brakeCheck compares the money counted for a gateway's brakes, in the form of brakes.lua of internal/record, with
 // itself and with the jobs' calls.
 type brakeCheck struct {
 	g *Gateway

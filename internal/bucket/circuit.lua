@@ -1,5 +1,5 @@
 -- circuit.lua: a call met trouble: it failed, or the gateway told it to wait or did not let it in. If the trouble is the gateway's, calls stop
--- for a while. Else it is the job's own. Composed after NowLua, outage.lua and doubt.lua.
+-- for a while. Else it is the job's own. Composed after NowLua and outage.lua.
 -- KEYS 1 hold  2 rate  3 pending  4 due, then the lines of classes
 -- ARGV 1 now (µs, 0 = Redis's)  2 kind: fail | wait (429, 503 with Retry-After) | deny (401, 403)
 --      3 how long the gateway asked to be left alone (µs, 0 = it did not say)  4 job  5 the call's slot (µs)
@@ -16,7 +16,7 @@
 -- An outage is the time from the first trouble to the first success of a call sent ahead, whether calls failed or were told to wait. A job is
 -- forgiven what it met in its first FORGIVEN outages (outage.lua). Trouble of a job that met more opens nothing: jobs that the gateway can't digest spend their attempts.
 -- A failure of a job that failed before says little about the gateway. It opens nothing either, as long as jobs wait that were never called. If many of those are bad, the circuit opens in vain. Then a job that was never called succeeds soon, and for a
--- while it takes several times as many failures in a row to open it (doubt.lua). A call that was not written says nothing about its job: it always counts.
+-- while it takes several times as many failures in a row to open it (outage.lua). A call that was not written says nothing about its job: it always counts.
 -- If no call has succeeded for a whole window, all failures count, except those of jobs that failed before a call succeeded.
 -- A wait is believed at once, since a gateway that is called too often answers other calls in between. If a job was found to have such
 -- trouble of its own, it takes several jobs in a row, or a share of all calls. But if jobs that were told to wait succeed later (done.lua), every
@@ -29,7 +29,7 @@
 --      run, unrun (of them unwritten), runjob, runat: failures in a row that count, the last one's job, and when the first was
 --      probed (calls sent ahead in vain: see dequeue.lua)  heeded (µs when a job was done that had been told to wait before)
 --      runs, runlast: the same for jobs that may have failed before, and the last one's job
---      bad (µs when a job last failed that had failed before)  level:KIND: see doubt.lua   outages: see outage.lua
+--      bad (µs when a job last failed that had failed before)  level:KIND, outages: see outage.lua
 --      few, fewat, fewfrom: see fewer.lua   turn: see dequeue.lua   paused, why, paused_at: see pause.lua
 local FIRST, CLEAN, PART = 1000000, 30000000, 5000000
 local ENOUGH = 20 -- calls that a gateway answers between two waits: after so many, the second wait begins a back-off of its own

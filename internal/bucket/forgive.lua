@@ -1,5 +1,5 @@
--- forgive.lua: an operator lifts what losses have charged, because those calls were not made, or may be made again. Composed after NowLua, pool.lua and
--- loss.lua, before act.lua.
+-- forgive.lua: an operator lifts what losses have charged, because those calls were not made, or may be made again. Composed after NowLua and
+-- pool.lua, before act.lua.
 -- KEYS 1 pace  2… the windows' lists, then those of windows out of force
 -- ARGV 1 shape  2 channel  3 gateway  then for each window the width of its sub-buckets (µs, 0 = exact)
 -- Returns the units that each window in force is freed of, or nothing if other windows are in force.

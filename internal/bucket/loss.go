@@ -145,7 +145,7 @@ func (p *Pacer) Stale() (bool, time.Duration) {
 //go:embed forgive.lua
 var forgiveLua string
 
-var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, lossLua, forgiveLua)
+var forgiveScript = redisdb.NewActScript(redisdb.NowLua, poolLua, forgiveLua)
 
 // Charge is what losses have charged one limit with: calls that may have been made and that Redis does not
 // know.

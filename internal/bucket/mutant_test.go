@@ -61,7 +61,7 @@ func TestMutantsBreakTheLimit(t *testing.T) {
 }
 
 var (
-	reserveText = []string{redisdb.NowLua, poolLua, lossLua, slewedLua, upcomingLua, aloneLua, reserveLua}
+	reserveText = []string{redisdb.NowLua, poolLua, aloneLua, reserveLua}
 	releaseText = []string{redisdb.NowLua, poolLua, releaseLua}
 )
 

@@ -29,7 +29,7 @@ const (
 	batchPart   = 64 // but at most this part of any limit: they are lost with the process, for a whole window
 	longestW    = 366 * 24 * time.Hour
 	evenLeast   = 20               // calls of a window: with fewer, each comes when its permit does
-	evenMost    = 30 * time.Second // a longer window: what a loss took from it is counted by the spacing of calls, see loss_most in loss.lua
+	evenMost    = 30 * time.Second // a longer window: what a loss took from it is counted by the spacing of calls, see loss_most in pool.lua
 )
 
 // window is one limit as reserve.lua reads it, all times in µs.

@@ -1,5 +1,5 @@
--- reserve.lua reserves the next slots of one gateway. Composed after NowLua, pool.lua, loss.lua, slewed.lua, upcoming.lua and alone.lua. waiting.lua, ready.lua,
--- slots.lua and granted.lua continue where it ends; if the gateway has lanes, pick.lua does.
+-- reserve.lua reserves the next slots of one gateway. Composed after NowLua and pool.lua. slots.lua and granted.lua
+-- continue where it ends; if the gateway has lanes, pick.lua does.
 -- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
 --      then the lists of windows that are out of force, and, if the gateway has classes, the lines of jobs that were never called, the highest class first
 -- ARGV 1 now (µs, 0 = Redis's)  2 lead: the least distance of a slot (µs)  3 horizon: the greatest (µs)
@@ -21,7 +21,7 @@
 --      ok       slots follow, at least one                  horizon  the next slot is too far off
 --      idle     no job waits                                ahead    slots enough are out for the jobs that wait
 --      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
---      braked   no brake has room for a job's money (money.lua of internal/record)
+--      braked   no brake has room for a job's money (brakes.lua of internal/record)
 --      paused   an operator stopped it                      full     as many calls are under way as may be
 --      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
 --      lost     Redis lost writes, or may have, or its clock leapt: one window must pass. The slots are replaced by the most units that each long
@@ -34,7 +34,7 @@
 --      o "life id": life is when the state began from nothing; a caller that knows an older life knows of slots that are lost. id
 --      changes whenever the lists are rebuilt.  u "units before since dearest": the units granted, less those given back at once; how
 --      many of them were granted before the slot at since; that slot; the cost of the dearest job
---      charges: what losses have charged, see loss.lua  emptied (the mark of the last loss of everything, µs)  gap "from upto": only the last
+--      charges: what losses have charged, see pool.lua  emptied (the mark of the last loss of everything, µs)  gap "from upto": only the last
 --      moments of an append-only file were charged, for a loss of slots between these two; a caller that knows of earlier slots proves that the file was older  leapt "at by": the last leap of Redis's clock that was charged, when and by how much (µs)
 --      p "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments say it
 --      q "h other window at …": until when no slot is given for other reasons than that windows don't know their past, and for each of them when they do: see reshape.lua
@@ -335,5 +335,43 @@ if cap > 0 then
   if few then flying = math.max(flying, call('LLEN', KEYS[6])) end -- calls from before the leases began
   want = math.min(want, cap - flying)
   if want < 1 then return answer('full', FULL_HINT) end
+end
+
+-- begin finds the sub-bucket of each list that is open.
+local function begin()
+  for k = 1, K do
+    if width[k] > 0 and used[k] > 0 then
+      local tail = call('LRANGE', KEYS[9 + k], -2, -1)
+      push[k], open[k] = {tonumber(tail[1]), tonumber(tail[2])}, call('LLEN', KEYS[9 + k]) - 2
+    end
+  end
+end
+
+-- ready moves window k's cursor past the permits that a call of this cost needs, and returns when the last of them is ready.
+-- Permits taken by this reservation are never ready within the horizon, which is shorter than any window.
+local function ready(k, cost, slot)
+  local at, sum = cursor[k], used[k]
+  while sum + cost > N[k] do
+    if touched[k] and at == open[k] then return math.huge, at, sum end
+    if buf[k] == nil or at < from[k] or at - from[k] >= #buf[k] then
+      from[k], buf[k] = at, call('LRANGE', KEYS[9 + k], at, at + math.min(2 * want * cost, 64) - 1)
+      if #buf[k] == 0 then return math.huge, at, sum end
+    end
+    slot = math.max(slot, tonumber(buf[k][at - from[k] + 1]) + R[k] + longer[k])
+    sum = sum - tonumber(buf[k][at - from[k] + 2])
+    at = at + 2
+  end
+  return slot, at, sum
+end
+
+local function charge(k, slot, cost)
+  if open[k] and cursor[k] > open[k] then push[k], open[k] = {}, nil end -- the cursor has used it up
+  local p, edge = push[k], width[k] == 0 and slot + allowance or pool_edge(slot, width[k])
+  if width[k] > 0 and p[#p - 1] == edge then
+    p[#p] = p[#p] + cost
+    touched[k] = touched[k] or (open[k] ~= nil and #p == 2)
+  else
+    p[#p + 1], p[#p + 2] = edge, cost
+  end
 end
 

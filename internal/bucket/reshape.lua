@@ -1,5 +1,5 @@
--- reshape.lua rebuilds the lists after the limits have changed, or after Redis's clock went far back. Composed after NowLua, pool.lua
--- and loss.lua. It runs once for each such change.
+-- reshape.lua rebuilds the lists after the limits have changed, or after Redis's clock went far back. Composed after NowLua and
+-- pool.lua. It runs once for each such change.
 -- KEYS 1 pace  2 hold  3 flight  4… the lists of as many windows as there can be (LISTS), then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 version of the limits  3 shape: "window:width " for each window, shortest first (µs)
 --      4 how long after its slot a call is written at most (µs)

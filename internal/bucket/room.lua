@@ -1,4 +1,4 @@
--- room.lua reads when a call would find room in every limit, as things are now. Composed after NowLua and slewed.lua.
+-- room.lua reads when a call would find room in every limit, as things are now. Composed after NowLua and pool.lua.
 -- KEYS 1 pace  2 flight  3… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 cost of the call  3 shape of the limits, as reserve.lua keeps it
 --      then for each window: units N, µs R until a permit is ready again

@@ -1,5 +1,5 @@
 -- scoped.lua: a call met trouble that concerns only its route or its lane. circuit.lua counts it in the hold of that scope. Composed after NowLua, permits.lua, lanes.lua,
--- scopes.lua, outage.lua, doubt.lua and, as a function, circuit.lua.
+-- scopes.lua, outage.lua and, as a function, circuit.lua.
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it  3… sets of lanes with jobs, of which some may not have been called
 -- ARGV as in circuit.lua, with a channel that wakes processes that wait, then: 19 r or l (route or lane)  20 its name
 -- Returns what circuit.lua returns.

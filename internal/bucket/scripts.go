@@ -13,24 +13,12 @@ import (
 var (
 	//go:embed pool.lua
 	poolLua string
-	//go:embed loss.lua
-	lossLua string
-	//go:embed slewed.lua
-	slewedLua string
-	//go:embed upcoming.lua
-	upcomingLua string
 	//go:embed reserve.lua
 	reserveHeadLua string
-	//go:embed waiting.lua
-	waitingLua string
-	//go:embed ready.lua
-	readyLua string
 	//go:embed slots.lua
 	slotsLua string
 	//go:embed granted.lua
 	grantedLua string
-	//go:embed alone.lua
-	aloneLua string
 	//go:embed permits.lua
 	permitsLua string
 	//go:embed lanes.lua
@@ -67,8 +55,6 @@ var (
 	lateLua string
 	//go:embed reshape.lua
 	reshapeLua string
-	//go:embed doubt.lua
-	doubtLua string
 	//go:embed succeeded.lua
 	succeededLua string
 	//go:embed pause.lua
@@ -84,7 +70,7 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lossLua, slewedLua, upcomingLua, aloneLua, reserveLua)
+	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, aloneLua, reserveLua)
 	pickScript      = redisdb.NewScript(redisdb.WithConstants(pickText...)...)
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
@@ -96,27 +82,30 @@ var (
 	scopedOKScript  = redisdb.NewScript(scopedOKText...)
 	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
 	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
-	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, lossLua, reshapeLua)
-	succeededScript = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, succeededLua)
+	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)
+	succeededScript = redisdb.NewScript(redisdb.NowLua, record.OutageLua, succeededLua)
 	pauseScript     = redisdb.NewSwitchScript(redisdb.NowLua, pauseLua)
 	lookScript      = redisdb.NewScript(redisdb.NowLua, lookLua)
 	fewerScript     = redisdb.NewScript(redisdb.NowLua, fewerLua)
 	endScript       = redisdb.NewScript(endLua)
-	circuitScript   = redisdb.NewScript(redisdb.NowLua, record.OutageLua, doubtLua, circuitLua)
+	circuitScript   = redisdb.NewScript(redisdb.NowLua, record.OutageLua, circuitLua)
 )
 
 // The bodies of reserve.lua and pick.lua, and what scripts of gateways with lanes are made of.
 var (
-	reserveLua = reserveHeadLua + waitingLua + readyLua + slotsLua + grantedLua
-	pickLua    = reserveHeadLua + readyLua + pickHeadLua + grantedLua + pickedLua
-	pickText   = []string{redisdb.NowLua, poolLua, lossLua, slewedLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
+	reserveLua = reserveHeadLua + slotsLua + grantedLua
+	pickLua    = reserveHeadLua + pickHeadLua + grantedLua + pickedLua
+	pickText   = []string{redisdb.NowLua, poolLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
 	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, unbindLua}
 	movedText  = []string{redisdb.NowLua, permitsLua, lanesLua, movedLua}
 	overText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, overLua}
 	// a report on one route or lane
-	scopedOKText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, doubtLua, asFunction("succeeded", succeededLua) + scopedSucceededLua}
-	scopedText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, doubtLua, asFunction("circuit", circuitLua) + scopedLua}
+	scopedOKText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, asFunction("succeeded", succeededLua) + scopedSucceededLua}
+	scopedText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, asFunction("circuit", circuitLua) + scopedLua}
 )
+
+// aloneLua takes the place of beside.lua for a gateway in which a call takes permits of the gateway's own limits only.
+const aloneLua = "\nlocal function lost_beside() end\n"
 
 // asFunction is the body of a script as a function, for a script that runs it with keys and arguments of its own.
 func asFunction(name, body string) string {

@@ -223,7 +223,7 @@ func (p *Pacer) Ask(ctx context.Context, s job.Slot, lane string) (with job.Slot
 //go:embed room.lua
 var roomLua string
 
-var roomScript = redisdb.NewScript(redisdb.NowLua, slewedLua, roomLua)
+var roomScript = redisdb.NewScript(redisdb.NowLua, poolLua, roomLua)
 
 // Room is when a call finds room in all limits as things stand, for people to read.
 type Room struct {

@@ -233,7 +233,7 @@ func appendEntry(text []byte, id, digest, money, traits string, payload []byte) 
 	return append(text, payload...), nil
 }
 
-// forms returns the templates of the messages of n tasks, in the form that forms.lua reads. of returns the job
+// forms returns the templates of the messages of n tasks, in the form that forms_load in record.lua reads. of returns the job
 // and generation of a task.
 func (b *Books) forms(n int, of func(i int) (id string, generation int64)) ([]any, error) {
 	type size struct {

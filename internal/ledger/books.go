@@ -210,11 +210,20 @@ var files embed.FS
 
 func lua(name string) string { return record.Text(files, name) }
 
+// queuedLua defines queued_of(prefix, class): how many tasks are in the line of a class, or, for the mark of gateways
+// with lanes, in the lines of all lanes.
+const queuedLua = `
+local function queued_of(prefix, class)
+  if class ~= '#lanes' then return redis.call('LLEN', prefix .. class) end
+  return math.max(tonumber(redis.call('HGET', (string.gsub(prefix, 'first:$', 'lanes')), 'tasks')) or 0, 0)
+end
+`
+
 // Scripts that only read, that claim ids, and that remove stale tasks from the queue. The scripts that change a
 // record are in internal/record.
 var (
-	lookScript     = redisdb.NewScript(redisdb.NowLua, lua("queued"), lua("look"))
-	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lua("queued"), record.Expand(lua("pulse")))
+	lookScript     = redisdb.NewScript(redisdb.NowLua, queuedLua, lua("look"))
+	pulseScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, queuedLua, lua("pulse"))
 	waitingScript  = redisdb.NewScript(redisdb.NowLua, lua("waiting"))
 	rejectedScript = redisdb.NewScript(lua("rejected"))
 	astrayScript   = redisdb.NewScript(redisdb.NowLua, lua("astray"))

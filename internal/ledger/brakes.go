@@ -19,7 +19,7 @@ import (
 // what it has lost. The zero Counted has seen nothing. It is safe for concurrent use.
 type Counted struct {
 	mu      sync.Mutex
-	born    string            // see money.lua
+	born    string            // see brakes.lua
 	opened  map[string]string // by currency, in minor units: the total that this process has opened
 	lead    time.Duration     // the longest time seen from opening a call to its latest possible write
 	process string            // as open.lua knows it: the name of its first worker, since each configuration that it reads creates others

@@ -8,7 +8,7 @@
 --        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
 --      6 the batch of jobs that say nothing else ('' = none)
 --      7 how many jobs  8 prefix of records  9 prefix of tasks  10 '' or what there may be parked for a new one to be parked, jobs and bytes of their
---        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms.lua); then the bucket's arguments; then, if all ids are different, no job has
+--        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms_load in record.lua); then the bucket's arguments; then, if all ids are different, no job has
 --      traits and all money is simple, the jobs' sum (books_join_all), else ''; then all jobs in one text (accept.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
 --      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
 --      '' or "cost at expires route class N lane batch" (at µs, 0 = now; expires µs, 0 = never; route, class, lane and batch may be nothing; N is the length of the lane in

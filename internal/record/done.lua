@@ -4,7 +4,7 @@
 -- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then those of redisdb.TaskEnd
 -- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
 --      8 when the job was accepted (µs): after the dedupe window an id may begin another life
---      9 the gateway's own reference ('' = none)  10 the brake of batches (brake.lua), then those of redisdb.TaskEnd
+--      9 the gateway's own reference ('' = none)  10 the brake of batches (batch.lua), then those of redisdb.TaskEnd
 -- returns 1 done now, and its task is over  2 done already, perhaps by this very attempt, whose answer was lost; its task is over  3 another attempt is in flight and will end as done
 --      0 it is no longer this job
 local record, id = KEYS[1], ARGV[2]

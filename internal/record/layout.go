@@ -70,7 +70,7 @@ var layout = append([]field{
 	{"sent_digest", "sd", over, "what the present key's first call was made of, but for the payload (job.SentDigest)"},
 	{"first_call_back", "fb", over, "by how much Redis's clock had been set back in all when first_call_at was written (alive.lua)"},
 	{"looked_up_at", "kn", over, "when a person last settled what earlier calls came to"},
-	{"counted", "mc", over, "what brakes have counted for the open attempt (money.lua)"},
+	{"counted", "mc", over, "what brakes have counted for the open attempt (brakes.lua)"},
 	{"late_success", "paid", over, "a call succeeded while another one was under way: the dedupe window that it asks for, in ms"},
 	{"self_replays", "ya", 0, "how often it went in by itself after it was parked as exhausted (shelf.lua)"},
 	{"despite_cancel", "rc", over, `"1": a person took it in again after its batch was cancelled`},

@@ -5,7 +5,7 @@
 --      refuses a script if it lacks one of the KEYS. So the 7th keeps the script out until all of the gateway's keys are on one node. Otherwise it could
 --      find a record there, and not be allowed to write the task
 -- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
---      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms.lua)
+--      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms_load in record.lua)
 --      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
 --      idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no
 --      longer counts as sent), class from now on (= and its name, which is empty for the usual one; '' = the one that it has),
@@ -90,7 +90,13 @@ local function enter(line, id, kind, cost)
   tasks[tasks.n] = task_id
 end
 
--- plain takes a plain job in (record.lua), with what readmit would do to it and nothing else. It returns nil for any other job.
+-- plain_fields returns how many fields a plain job's record has, by its batch, its money and in how many pieces its payload is. Such a job was parked as rejected when it came, and has
+-- nothing but what all jobs have: it was never called, replayed or edited, and has no cost, time, class, lane or route. Its fields are state, generation, digest, accepted_at, reason,
+-- error and parked_at, its payload, and maybe its batch and its money. If a record parked as rejected has this many, it has no others: looking for each of those takes Redis
+-- longer than all the rest.
+local function plain_fields(batch, money, pieces) return 8 + (batch and 1 or 0) + (money and 1 or 0) + payload_count(pieces) end
+
+-- plain takes a plain job in, with what readmit would do to it and nothing else. It returns nil for any other job.
 local pieces, piece = '1', '@payload1' -- the last of the last job's: many have payloads of one size
 local function plain(kind, id, record)
   local v = call('HMGET', record, '@state', '@generation', '@reason', '@batch', '@money', '@pieces', piece)

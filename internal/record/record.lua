@@ -46,12 +46,6 @@ local function payload_count(pieces)
   return n and n >= 1 and n <= PIECES and n == math.floor(n) and n or PIECES
 end
 
--- plain_fields returns how many fields a plain job's record has, by its batch, its money and in how many pieces its payload is. Such a job was parked as rejected when it came, and has
--- nothing but what all jobs have: it was never called, replayed or edited, and has no cost, time, class, lane or route. Its fields are state, generation, digest, accepted_at, reason,
--- error and parked_at, its payload, and maybe its batch and its money. If a record parked as rejected has this many, it has no others: looking for each of those takes Redis
--- longer than all the rest.
-local function plain_fields(batch, money, pieces) return 8 + (batch and 1 or 0) + (money and 1 or 0) + payload_count(pieces) end
-
 -- payload_pieces appends the pieces of a payload to a list; job has all its fields.
 local function payload_pieces(list, job)
   if not job.@pieces then
@@ -145,6 +139,25 @@ local function task_new(task, task_id, msg, costs, cost, since)
     redis.call('HSET', task, 'msg', msg, 'state', 'pending', 'pending_since', since)
   end
   if cost > 1 then redis.call('HSET', costs, task_id, int(cost)) end
+end
+
+-- What asynq must know of tasks is made here. The messages of task ids of one length differ only in the id, so one form serves them all.
+local forms_before, forms_behind = {}, {}
+
+-- forms_load reads argv[at]: how many lengths the task ids have, then for each length: the length, what a message has before the task's id, and what it has
+-- after the id. It returns the place of what follows.
+local function forms_load(argv, at)
+  local behind = at + 1 + 3 * tonumber(argv[at])
+  for f = at + 1, behind - 1, 3 do
+    local size = tonumber(argv[f])
+    forms_before[size], forms_behind[size] = argv[f + 1], argv[f + 2]
+  end
+  return behind
+end
+
+local function forms_message(task_id)
+  local size = #task_id
+  return forms_before[size] .. task_id .. forms_behind[size]
 end
 
 -- pend creates the task and adds it to a line of the queue: at its head (the right end, which dequeue.lua pops) or at its tail.

@@ -10,6 +10,20 @@ local now, answers, jobs = now_us(ARGV[1]), {}, #KEYS - 1
 local sums_free, sender = string.match(ARGV[2], '^ ?(%S*) ?(.*)$')
 local counters, brought = KEYS[#KEYS], {} -- how many jobs of each batch were replaced
 
+-- reprice gives a parked job's record other money ('' = none), and returns how long its payload was until now.
+local function reprice(record, money, bytes)
+  local v = redis.call('HMGET', record, '@reason', '@batch', '@money')
+  local place, books = books_place('parked', v[1]), {books_key(record, 'money')}
+  books_count(books_key(record, 'counters'), 'b:' .. place, payload_bytes(record) - bytes)
+  if (v[3] or '') == money then return end
+  if v[2] then books[2] = books_key(record, 'batch:' .. v[2]) end
+  for _, key in ipairs(books) do
+    if v[3] then books_money(key, place, v[3], -1) end
+    if money ~= '' then books_money(key, place, money, 1) end
+  end
+  if money == '' then redis.call('HDEL', record, '@money') else redis.call('HSET', record, '@money', money) end
+end
+
 for i = 1, jobs do
   local a, record = 8 * i - 5, KEYS[i]
   local v = redis.call('HMGET', record, '@state', '@generation', '@reason', '@digest', '@key_generation', '@parked_at', '@may_have_charged', '@batch')

@@ -44,16 +44,16 @@ var FlowLua = lua("flow")
 // ShareLua is share.lua: how the room at admission is shared among flows. It must follow Lua.
 var ShareLua = lua("share")
 
-// Lua is shelf.lua, money.lua, brake.lua, batch.lua, gather.lua and record.lua. They define what every change
+// Lua is shelf.lua, brakes.lua, batch.lua, gather.lua and record.lua. They define what every change
 // of a record's state does, including to its batch's totals and to the index of parked jobs. It must follow
 // redisdb.NowLua.
 var Lua = fragments(false)
 
 // fragments returns Lua, with feed.lua and told.lua for gateways with an outcome feed.
 func fragments(feed bool) string {
-	names := []string{"shelf", "money", "brake", "batch", "gather", "record"}
+	names := []string{"shelf", "brakes", "batch", "gather", "record"}
 	if feed {
-		names = []string{"shelf", "money", "feed", "brake", "batch", "gather", "record", "told"}
+		names = []string{"shelf", "brakes", "feed", "batch", "gather", "record", "told"}
 	}
 	var all []string
 	for _, name := range names {
@@ -115,7 +115,7 @@ func Told() (all []*redisdb.Script) {
 
 // Scripts of an attempt.
 var (
-	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes"), lua("brakes_ask"))
+	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes_ask"))
 	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
 	Back = both(replicated(redisdb.NewScript), "back", OutageLua)
 	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
@@ -154,10 +154,10 @@ var (
 
 // Scripts that read and set a gateway's brakes.
 var (
-	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_tell"))
-	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_look"))
-	MendBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("brakes"), lua("brakes_mend"))
-	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("money"), lua("request"), lua("brakes_lift"))
+	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("brakes_tell"))
+	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("brakes_look"))
+	MendBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("brakes_mend"))
+	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("request"), lua("brakes_lift"))
 )
 
 // Scripts for acts that need a second person's approval.
@@ -178,14 +178,14 @@ var (
 // the form for gateways whose room is shared among flows.
 func Accept(bucket string, feed, flows bool) *redisdb.Script {
 	return accepts.of(check{bucket, feed, flows}, func() *redisdb.Script {
-		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), lua("forms"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
+		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
 	})
 }
 
 // Readmit returns the script that admits parked jobs again, like Accept.
 func Readmit(bucket string, flows bool) *redisdb.Script {
 	return readmits.of(check{bucket, false, flows}, func() *redisdb.Script {
-		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, lua("forms"), share(flows), lua("readmit"))
+		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, share(flows), lua("readmit"))
 	})
 }
 

@@ -287,7 +287,7 @@ func (k Keys) Batches() string { return k.own + "batches" }
 // Braked is the batches that paused themselves and about which nobody has decided since (sorted set: name, since when in µs).
 func (k Keys) Braked() string { return k.own + "braked" }
 
-// Brakes is the money moved by the gateway's calls, for its brakes (hash; fields in internal/record/money.lua).
+// Brakes is the money moved by the gateway's calls, for its brakes (hash; fields in internal/record/brakes.lua).
 func (k Keys) Brakes() string { return k.own + "brakes" }
 
 // Awaiting is the batches that await approval (sorted set: name, since when in µs).
@@ -303,7 +303,7 @@ func (k Keys) Request(id string) string { return k.own + "request:" + id }
 // Prints is the digests of payees and amounts of an approved batch (bytes: eight of a digest for each job).
 func (k Keys) Prints(batch string) string { return k.own + "prints:" + batch }
 
-// Shelving is pending work on batches (hash: name, pause, release, await or approve; see brake.lua and approval.lua).
+// Shelving is pending work on batches (hash: name, pause, release, await or approve; see batch.lua and approval.lua).
 func (k Keys) Shelving() string { return k.own + "shelving" }
 
 // Outcomes is the outcomes of jobs stored for their readers (stream; its entries are described in internal/record/told.lua,

@@ -209,8 +209,14 @@ end
 //go:embed several.lua
 var severalLua string
 
-//go:embed ended.lua
-var endedLua string
+// endedLua runs the function body and then at_end, even if the body has failed: what it changed before it failed stays
+// changed.
+const endedLua = `
+local ran, answer = pcall(body)
+at_end()
+if not ran and type(answer) ~= 'table' then answer = redis.error_reply(tostring(answer)) end
+return answer
+`
 
 // AliveLua is alive.lua: the age of a gateway's data, as the scripts that must not work on old data look at it.
 //
