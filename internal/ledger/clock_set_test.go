@@ -1,9 +1,11 @@
 package ledger_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 )
@@ -57,6 +59,69 @@ func TestAKeyIsNoYoungerByAClockThatWasSetBack(t *testing.T) {
 			want(t, "the second call", o, tc.want)
 		})
 	}
+}
+
+// Scripts that judge a key after a call, and not before the next one, count what Redis's clock was set back, too.
+func TestNoScriptTakesAKeyForYoungerByAClockThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		then func(*bench, *deadletter.Store, job.Attempt) // what comes before the clock is set back
+		want func(*bench) string                          // what comes of the job an hour later
+		came string
+		most int // attempts allowed
+	}{
+		"a retry is due": { // the next opening finds that no key covers it
+			func(b *bench, _ *deadletter.Store, a job.Attempt) {
+				b.must(b.books.Back(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 500, Verdict: job.VerdictRetry, Unsure: true, Failed: time.UnixMicro(b.now)}, time.Second))
+			},
+			func(b *bench) string {
+				_, _, err := b.books.MoveDue(b.ctx)
+				b.must(err)
+				return string(b.record("j").State)
+			}, string(job.Queued), 1,
+		},
+		"its worker died": {
+			func(*bench, *deadletter.Store, job.Attempt) {},
+			func(b *bench) string {
+				b.live(time.Minute, nil)
+				return string(b.record("j").Reason)
+			}, string(job.UnknownOutcome), 1,
+		},
+		"look-ups found nothing": {
+			func(b *bench, s *deadletter.Store, a job.Attempt) {
+				b.must(s.Park(b.ctx, a, job.Ending{Called: true, Verdict: job.VerdictUnknown, At: time.UnixMicro(b.now), Unsure: true}, job.UnknownOutcome))
+			},
+			func(b *bench) string {
+				for _, owner := range []string{"one", "two"} {
+					b.came(b.claim(owner), absent(time.Minute), firstLook)
+					b.pass(firstLook)
+				}
+				return fmt.Sprint(b.record("j").State, b.record("j").KeyGeneration)
+			}, fmt.Sprint(job.Queued, 2), 9,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := watched(t, &ledger.Age{Version: "7"}, func(c *ledger.Config) { c.KeyLifetime, c.Attempts = time.Hour, tc.most })
+			store := deadletter.New(b.c, b.name)
+			store.NowMicros, store.Asks = b.cfg.NowMicros, job.Asks{Unknown: firstLook}
+			b.accept("park", job.Job{ID: "j"})
+			id, g := b.pull()
+			a, _ := b.open(id, g, "w")
+			tc.then(b, store, a)
+			b.setBack(30 * minute)
+			b.now += 60 * minute
+			want(t, "it is", tc.want(b), tc.came)
+		})
+	}
+}
+
+// setBack sets Redis's clock back a minute later, and a pulse sees it.
+func (b *bench) setBack(by int64) {
+	b.now += minute
+	b.must(b.c.HSet(b.ctx, b.keys.Alive(), "at", b.now).Err())
+	b.now -= by
+	b.pulse()
 }
 
 // A job whose back-off began before the clock was set back is due when it would have been.

@@ -139,14 +139,16 @@ func TestADamagedRecordKeepsNoExpiredJobInTheQueue(t *testing.T) {
 func TestJobsOfBeforeARestoreLeaveTheQueueAsWhenPulled(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		change func(*ledger.Config)
-		stays  bool
+		change  func(*ledger.Config)
+		stays   bool
+		setBack bool // Redis's clock, by half an hour, an hour before
 	}{
-		"no keys":                {func(c *ledger.Config) { c.Keys = false }, false},
-		"the key is over":        {func(c *ledger.Config) { c.KeyLifetime = time.Second }, false},
-		"look-ups":               {func(c *ledger.Config) { c.Keys, c.Asks = false, job.Asks{Unknown: time.Second} }, false},
-		"the key lives":          {func(c *ledger.Config) { c.KeyLifetime = time.Hour }, true},
-		"a key covers no second": {func(c *ledger.Config) { c.KeyLifetime = 0 }, false},
+		"no keys":                                {func(c *ledger.Config) { c.Keys = false }, false, false},
+		"the key is over":                        {func(c *ledger.Config) { c.KeyLifetime = time.Second }, false, false},
+		"look-ups":                               {func(c *ledger.Config) { c.Keys, c.Asks = false, job.Asks{Unknown: time.Second} }, false, false},
+		"the key lives":                          {func(c *ledger.Config) { c.KeyLifetime = time.Hour }, true, false},
+		"it is over, and the clock was set back": {func(c *ledger.Config) { c.KeyLifetime = time.Hour }, false, true},
+		"a key covers no second":                 {func(c *ledger.Config) { c.KeyLifetime = 0 }, false, false},
 	} {
 		var records []string
 		for _, sweep := range []bool{true, false} {
@@ -156,6 +158,10 @@ func TestJobsOfBeforeARestoreLeaveTheQueueAsWhenPulled(t *testing.T) {
 			b.now += 2e6
 			age.Marks = fmt.Sprintf("%d-%d", b.now-minute, b.now)
 			b.now += 2e6
+			if tc.setBack {
+				b.setBack(30 * minute)
+				b.now += 60 * minute
+			}
 			did, err := ledger.Lapsed{}, error(nil)
 			if sweep {
 				did, err = b.books.Lapse(b.ctx, "j1")

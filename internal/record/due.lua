@@ -16,8 +16,8 @@ local idle = redis.call('LLEN', KEYS[2]) == 0
 -- used_up reports whether a job has no attempt left and nothing else will become of it: open.lua knows of the other cases.
 local function used_up(record, job)
   if not job.@failures or outage_forgive(record, KEYS[4], job.@failures, tonumber(job.@spent) or 0) < tonumber(ARGV[5]) then return false end
-  local key_lives = ARGV[6] == '1' and now - (tonumber(job.@first_call_at) or 0) <= tonumber(ARGV[7])
-  return not (job.@may_have_charged and not key_lives) and not (job.@expires_at and now >= tonumber(job.@expires_at)) and not books_stopped(record, job.@batch)
+  local covers = not job.@may_have_charged or key_covers(books_key(record, 'alive'), job, tonumber(job.@first_call_at) or 0, now, ARGV[6], ARGV[7])
+  return covers and not (job.@expires_at and now >= tonumber(job.@expires_at)) and not books_stopped(record, job.@batch)
 end
 
 local function unrouted(job)
@@ -28,7 +28,7 @@ end
 local key, moments = 8, {}
 for a = 12, #ARGV, 4 do
   local record, id = KEYS[key], ARGV[a]
-  local job = read(record, '@state', '@generation', '@cost', '@failures', '@spent', '@first_call_at', '@may_have_charged', '@expires_at', '@batch',
+  local job = read(record, '@state', '@generation', '@cost', '@failures', '@spent', '@first_call_at', '@first_call_back', '@may_have_charged', '@expires_at', '@batch',
     '@money', '@reason', '@not_before', '@priority', '@route', '@error')
   local due = tonumber(redis.call('ZSCORE', KEYS[1], id))
   if due and due <= now and job.@state == ARGV[2] and job.@generation == ARGV[a + 1] then

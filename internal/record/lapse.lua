@@ -18,14 +18,11 @@ for line in string.gmatch('due pending retries replays', '%l+') do
 end
 local out, ids, unsure = {}, {}, {}
 
--- uncovered returns from when on a job may have been called, by a call that these books don't know of, if no key covers another call (open.lua).
+-- uncovered returns from when on a job may have been called, by a call that these books don't know of, and whether no key covers another call (open.lua).
 local function uncovered(job)
-  local from = ARGV[8] ~= '' and alive_unknown(ARGV[8], math.max(tonumber(job.@accepted_at or '') or 0, tonumber(job.@looked_up_at or '') or 0))
+  local from, first, rekeyed = restored(job, ARGV[8], tonumber(job.@first_call_at) or 0)
   if not from then return nil end
-  local first = tonumber(job.@first_call_at or '') or 0
-  if first == 0 or from < first then first = from end
-  local rekeyed = (tonumber(job.@edited_at or '') or 0) >= from
-  return first, ARGV[9] ~= '1' or tonumber(ARGV[10]) == 0 or rekeyed or now - first > tonumber(ARGV[10])
+  return first, rekeyed or tonumber(ARGV[10]) == 0 or not key_covers(KEYS[4], job, first, now, ARGV[9], ARGV[10])
 end
 
 -- doubtful takes a job out that may have been called.
@@ -48,7 +45,7 @@ local function lapse(task)
   if not id then return false end
   local record = prefix .. id
   local job = read(record, '@state', '@generation', '@expires_at', '@may_have_charged', '@reason', '@batch', '@money', '@pieces', '@accepted_at', '@looked_up_at',
-    '@late_success', '@failures', '@spent', '@first_call_at', '@edited_at')
+    '@late_success', '@failures', '@spent', '@first_call_at', '@first_call_back', '@edited_at')
   if not job.@state then return false end
   if job.@generation ~= generation or job.@state ~= 'queued' and job.@state ~= 'in_flight' then return true end
   if job.@state ~= 'queued' or job.@late_success then return false end

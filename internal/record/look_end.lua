@@ -66,8 +66,7 @@ end
 -- key_lives reports whether the next call may carry the same key: the gateway takes it for the same call, even if this one arrives later.
 local function key_lives()
   if used_up() then return false end
-  local first = tonumber(job.@first_call_at) or 0
-  return ARGV[17] == '1' and first > 0 and now - first <= tonumber(ARGV[18]) and not (ARGV[19] ~= '' and job.@sent_digest and job.@sent_digest ~= ARGV[19])
+  return key_covers(KEYS[12], job, tonumber(job.@first_call_at) or 0, now, ARGV[17], ARGV[18]) and not (ARGV[19] ~= '' and job.@sent_digest and job.@sent_digest ~= ARGV[19])
 end
 
 -- goes_on continues a job that was not charged: it goes into the queue, or is parked if its attempts are used up.

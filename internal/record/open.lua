@@ -45,16 +45,13 @@ if over and paid_before(record, KEYS[4], now, job) then
   return {'stale'}
 end
 
--- A restore was confirmed after the job was accepted, or after a person last settled what had become of it. Then a call that these
--- books don't know of may have been made since the data's time. Only the key makes another call safe, as old as it may be, and not a key that
--- came with another payload since.
-local from = ARGV[11] ~= '' and alive_unknown(ARGV[11], math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0))
+-- After a restore, only the key makes another call safe, as old as it may be, and not a key that came with another payload since.
+local from, rekeyed
+from, first, rekeyed = restored(job, ARGV[11], first)
 if from then
-  if first == 0 or from < first then first = from end
   job.@may_have_charged = '1'
   redis.call('HSET', record, '@may_have_charged', '1', '@first_call_at', int(first))
 end
-local rekeyed = from and (tonumber(job.@edited_at) or 0) >= from
 
 -- Redis was found to have lost its latest writes since the job was accepted, settled or given another payload. An attempt may be among them. So what the gateway says of an earlier call
 -- may be about this job's own.
@@ -82,15 +79,9 @@ if job.@counted then -- that of an attempt that was opened before
 end
 local money
 
--- key_age returns how long ago the present key's first call was, also if the clock was set back since (µs; -1: there was none).
-local function key_age()
-  if first == 0 then return -1 end
-  return math.max(math.max(now, last_alive) - first, 0) + math.max(set_back - (tonumber(job.@first_call_back) or 0), 0)
-end
-
 local cut = over and job.@opened_at -- its last owner died during the call, as far as is known
 local function opening()
-  local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or key_age() > tonumber(ARGV[7])
+  local forgotten = ARGV[6] ~= '1' or tonumber(ARGV[7]) == 0 or rekeyed or key_age(job, first, now, last_alive, set_back) > tonumber(ARGV[7])
   if cut then -- that attempt counts
     spent, calls = redis.call('HINCRBY', record, '@spent', 1), calls + 1
     history(record, int(now) .. ' 0 0 cut_off')
@@ -148,7 +139,7 @@ if what ~= 'go' and not cut then -- to be parked: if this attempt is found cut o
   if first == 0 then redis.call('HDEL', record, '@first_call_at') end
 end
 gather_add(KEYS[2], deadline, id)
-return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, key_age(), tonumber(job.@accepted_at) or 0, outages,
+return payload_pieces({what, cost, spent, tonumber(job.@key_generation) or 1, key_age(job, first, now, last_alive, set_back), tonumber(job.@accepted_at) or 0, outages,
   job.@batch or '', last_error, job.@digest or '', job.@may_have_charged and 1 or lapse and 2 or 0,
   job.@failures and tonumber(string.match(redis.call('HGET', record, '@failures') or '', '^%d+') or 0) or 0, calls,
   job.@route or '', job.@lane or '', money and money.counted and money.known or '',

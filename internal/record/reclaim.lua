@@ -7,7 +7,7 @@
 -- returns what it did: 'none' | 'done' | 'queued' | 'pending' | 'unknown_outcome' | 'exhausted'
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
-local job = read(record, '@state', '@generation', '@deadline', '@reason', '@batch', '@money', '@first_call_at', '@cost',
+local job = read(record, '@state', '@generation', '@deadline', '@reason', '@batch', '@money', '@first_call_at', '@first_call_back', '@cost',
   '@opened_at', '@priority', '@history', '@pieces', '@late_success', '@calls', '@replays', '@spent')
 if job.@state ~= 'in_flight' or job.@generation ~= ARGV[3] then
   local again = tonumber(redis.call('ZSCORE', KEYS[2], id))
@@ -47,7 +47,7 @@ local function park(reason, set, error)
   redis.call('ZADD', set, int(when), id)
   return reason
 end
-if sent and (ARGV[7] ~= '1' or now - (tonumber(job.@first_call_at) or 0) > tonumber(ARGV[8])) then
+if sent and not key_covers(KEYS[13], job, tonumber(job.@first_call_at) or 0, now, ARGV[7], ARGV[8]) then
   return park('unknown_outcome', KEYS[10], 'the worker died while the call was under way')
 end
 if sent and tonumber(redis.call('HGET', record, '@spent')) >= tonumber(ARGV[9]) then

@@ -230,6 +230,29 @@ local function next_key(record, present)
   return k
 end
 
+-- key_age returns how long ago the first call with a job's present key was (µs; -1: there was none), also if Redis's clock was set back since. last and back are what alive_fits
+-- returns of the last sign of life and of the steps of the clock.
+local function key_age(job, first, now, last, back)
+  if first == 0 then return -1 end
+  return math.max(math.max(now, last) - first, 0) + math.max(back - (tonumber(job.@first_call_back) or 0), 0)
+end
+
+-- key_covers reports whether the gateway takes another call with the present key for the same call: keeps is "1" if it keeps keys, and lives is how long (µs).
+local function key_covers(alive, job, first, now, keeps, lives)
+  if keeps ~= '1' or first == 0 then return false end
+  local _, _, last, back = alive_fits(alive, '', 0)
+  return key_age(job, first, now, last, back) <= tonumber(lives)
+end
+
+-- restored returns from when on a job may have had calls that these books don't know of, or nil. A restore was confirmed after it was accepted, or after a person last settled what
+-- had become of it. It also returns the first call with its key, that one included, and whether the key came with another payload since.
+local function restored(job, marks, first)
+  local from = marks ~= '' and alive_unknown(marks, math.max(tonumber(job.@accepted_at) or 0, tonumber(job.@looked_up_at) or 0))
+  if not from then return nil, first, false end
+  if first == 0 or from < first then first = from end
+  return from, first, (tonumber(job.@edited_at) or 0) >= from
+end
+
 -- doubt records what an attempt's end says about the present key (job.Ending.Doubt).
 local function doubt(record, says)
   if says == 'next' then

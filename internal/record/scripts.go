@@ -44,7 +44,7 @@ var FlowLua = lua("flow")
 // ShareLua is share.lua: how the room at admission is shared among flows. It must follow Lua.
 var ShareLua = lua("share")
 
-// Lua is shelf.lua, brakes.lua, batch.lua, gather.lua and record.lua. They define what every change
+// Lua is redisdb.AliveLua, shelf.lua, brakes.lua, batch.lua, gather.lua and record.lua. They define what every change
 // of a record's state does, including to its batch's totals and to the index of parked jobs. It must follow
 // redisdb.NowLua.
 var Lua = fragments(false)
@@ -55,7 +55,7 @@ func fragments(feed bool) string {
 	if feed {
 		names = []string{"shelf", "brakes", "feed", "batch", "gather", "record", "told"}
 	}
-	var all []string
+	all := []string{redisdb.AliveLua}
 	for _, name := range names {
 		all = append(all, forFeed(lua(name), feed))
 	}
@@ -115,7 +115,7 @@ func Told() (all []*redisdb.Script) {
 
 // Scripts of an attempt.
 var (
-	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, redisdb.AliveLua, lua("brakes_ask"))
+	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, lua("brakes_ask"))
 	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
 	Back = both(replicated(redisdb.NewScript), "back", OutageLua)
 	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
@@ -130,8 +130,8 @@ var (
 
 // Scripts of look-ups, for pending jobs, whose outcome is in doubt.
 var (
-	LookClaim = redisdb.NewScript(redisdb.NowLua, Lua, redisdb.AliveLua, lua("look_claim"))
-	LookEnd   = both(replicated(redisdb.NewScript), "look_end", OutageLua, redisdb.AliveLua)
+	LookClaim = redisdb.NewScript(redisdb.NowLua, Lua, lua("look_claim"))
+	LookEnd   = both(replicated(redisdb.NewScript), "look_end", OutageLua)
 	Ask       = redisdb.NewActScript(redisdb.NowLua, Lua, lua("ask"))
 	Unask     = both(redisdb.NewScript, "unask")
 )
@@ -142,7 +142,7 @@ var (
 	Approve  = redisdb.NewActScript(redisdb.NowLua, Lua, lua("approval"), lua("approve"))
 	Ahead    = redisdb.NewScript(redisdb.NowLua, lua("canary")).Replicated()
 	Shelve   = both(replicated(redisdb.NewScript), "shelve")
-	Lapse    = both(replicated(redisdb.NewScript), "lapse", OutageLua, redisdb.AliveLua)
+	Lapse    = both(replicated(redisdb.NewScript), "lapse", OutageLua)
 	Withdraw = both(redisdb.NewActScript, "withdraw")
 	Discard  = both(redisdb.NewActScript, "discard")
 	Resolve  = both(redisdb.NewActScript, "resolve")

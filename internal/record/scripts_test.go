@@ -13,14 +13,14 @@ func TestNoScriptMissesAFunction(t *testing.T) {
 	t.Parallel()
 	defines := regexp.MustCompile(`(?m)^local (?:function )?(\w+)`)
 	var names []string
-	for _, m := range defines.FindAllStringSubmatch(redisdb.NowLua+Lua+OutageLua+redisdb.AliveLua, -1) {
+	for _, m := range defines.FindAllStringSubmatch(redisdb.NowLua+Lua+OutageLua, -1) {
 		names = append(names, m[1])
 	}
 	if len(names) < 60 {
 		t.Fatalf("found %d definitions only", len(names))
 	}
 	for _, name := range names {
-		text := redisdb.Compose(redisdb.NowLua, Lua, OutageLua, redisdb.AliveLua, "return "+name)
+		text := redisdb.Compose(redisdb.NowLua, Lua, OutageLua, "return "+name)
 		has := defines.FindAllStringSubmatch(text, -1)
 		for _, other := range names {
 			defined := slices.ContainsFunc(has, func(m []string) bool { return m[1] == other })
