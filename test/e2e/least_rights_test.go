@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/provider"
+	"spillway/internal/testkit"
 )
 
 var userCommand = regexp.MustCompile(`(?m)^    redis-cli (ACL SETUSER spillway-([a-z]+) .*)$`)
@@ -85,6 +86,12 @@ func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	if s := w.status(); s.Scheduled != 1 {
 		t.Errorf("a job of a later time: %+v", s)
 	}
+	testkit.Server(t, "--replicaof", strings.Replace(w.redis.Addr(), ":", " ", 1))
+	testkit.Eventually(t, time.Minute, "the replica to be in step", func() bool {
+		return strings.Contains(w.redis.Client().Info(t.Context(), "replication").Val(), "state=online")
+	})
+	w.config = w.file("replicas.yaml", "wait_replicas: 1\n"+read(t, configs["producer"]))
+	w.ok("enqueue", "-g", "stripe", "-f", w.file("replicated.ndjson", `{"id":"replicated","payload":{"amount":1,"currency":"EUR"}}`+"\n"), "-q")
 	run.stop()
 	denied, err := w.redis.Client().Do(t.Context(), "ACL", "LOG").Slice()
 	if err != nil || len(denied) > 0 {
