@@ -215,7 +215,7 @@ func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 		return l, &Error{Kind: Nobody, Message: fmt.Sprintf("the login does not say who it is: it has no claim %q, which oidc.name asks for", p.cfg.Name),
 			Hint: "have the provider put the claim into its tokens, or name another one in oidc.name"}
 	}
-	unverified := slices.Equal(values(claims, "email_verified"), []string{"false"})
+	unverified := !verified(claims["email_verified"])
 	if p.cfg.Name == "email" && unverified {
 		return l, &Error{Kind: Nobody, Message: "the provider has not verified the e-mail address of the login, so it says nothing of who it is", Hint: "have the address verified there, or name another claim in oidc.name"}
 	}
@@ -233,6 +233,13 @@ func (p *Provider) login(t *oidc.IDToken) (l Login, err error) {
 		}
 	}
 	return l, nil
+}
+
+// verified reports whether a claim email_verified says so. Providers that verify all addresses send none; some send
+// it as a text.
+func verified(claim any) bool {
+	text, is := claim.(string)
+	return claim == nil || claim == true || is && strings.EqualFold(text, "true")
 }
 
 // isName refuses names that are hard to tell from others in a list: with blanks, or with similar letters of

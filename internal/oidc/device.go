@@ -55,7 +55,7 @@ const offline = "offline_access"
 
 // client returns the HTTP client for requests to a provider.
 func (d Device) client() *http.Client {
-	return &http.Client{Timeout: 2 * within, CheckRedirect: stay}
+	return &http.Client{Timeout: 2 * within, Transport: bounded{http.DefaultTransport}, CheckRedirect: stay}
 }
 
 // reach returns the provider's OAuth 2 client, its description, and a function that checks its id tokens.

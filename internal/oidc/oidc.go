@@ -29,6 +29,8 @@ const (
 	pause = 5 * time.Second
 	// keysFor is how long keys are used that the provider may have revoked.
 	keysFor = time.Hour
+	// mostAnswer bounds an answer of the provider, in bytes.
+	mostAnswer = 1 << 20
 	// skew is the allowed clock difference, in both directions.
 	skew = 30 * time.Second
 )
@@ -125,7 +127,7 @@ type found struct {
 
 // New returns a Provider. It requests nothing.
 func New(cfg Config) *Provider {
-	p := &Provider{cfg: cfg, now: time.Now, turn: make(chan struct{}, 1), gets: &spaced{next: http.DefaultTransport.(*http.Transport).Clone(), every: pause}}
+	p := &Provider{cfg: cfg, now: time.Now, turn: make(chan struct{}, 1), gets: &spaced{next: bounded{http.DefaultTransport.(*http.Transport).Clone()}, every: pause}}
 	p.client = &http.Client{Timeout: within, Transport: p.gets, CheckRedirect: stay}
 	if cfg.ClientSecret != "" && cfg.Redirect != "" {
 		p.key, _ = hkdf.Key(sha256.New, []byte(cfg.ClientSecret), nil, "spillway console\x00"+cfg.Issuer+"\x00"+cfg.ClientID+"\x00"+cfg.Name, sha256.Size) // it never fails for this length
@@ -247,6 +249,18 @@ func (p *Provider) away(err error) *Error {
 // oauth2 returns the library's form of the client.
 func (p *Provider) oauth2(f *found) *oauth2.Config {
 	return &oauth2.Config{ClientID: p.cfg.ClientID, ClientSecret: p.cfg.ClientSecret, RedirectURL: p.cfg.Redirect, Endpoint: f.provider.Endpoint(), Scopes: p.scopes()}
+}
+
+// bounded ends the reading of an answer with an error if it is too long: the libraries read all of it into memory.
+type bounded struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	got, err := b.next.RoundTrip(r)
+	if err == nil {
+		got.Body = http.MaxBytesReader(nil, got.Body, mostAnswer)
+	}
+	return got, err
 }
 
 // spaced spaces requests, so that invalid tokens can't make the same document be requested again and again.

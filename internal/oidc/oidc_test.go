@@ -101,7 +101,8 @@ func TestALoginHasANameOrIsNobodys(t *testing.T) {
 		t.Errorf("%+v, %v", l, err)
 	}
 	for name, claims := range map[string]map[string]any{
-		"none": {"email": nil}, "empty": {"email": ""}, "a list": {"email": []string{"a@x", "b@x"}}, "not verified": {"email_verified": false}, "not verified, as a text": {"email_verified": "false"},
+		"none": {"email": nil}, "empty": {"email": ""}, "a list": {"email": []string{"a@x", "b@x"}}, "not verified": {"email_verified": false}, "not verified, as a text": {"email_verified": "false"}, "not verified, in a spelling of its own": {"email_verified": "False"},
+		"not verified, as a number": {"email_verified": 0}, "verified by a list": {"email_verified": []bool{true}},
 		"another script": {"email": "аnn@example.com"}, "a space": {"email": "ann @example.com"}, "a new line": {"email": "ann@example.com\nbob"}, "long": {"email": strings.Repeat("a", 101)},
 	} {
 		if _, err := p.Check(t.Context(), i.Token(claims)); kindOf(t, err) != Nobody {
@@ -121,7 +122,7 @@ func TestAnAddressThatIsNotVerifiedGivesNoRole(t *testing.T) {
 	p := provider(i, func(c *Config) {
 		c.Name, c.Rules = "sub", []roles.Rule{{Claim: "email", Is: "boss@example.com", Role: roles.Admin}}
 	})
-	for verified, want := range map[any]bool{true: true, nil: true, false: false, "false": false} {
+	for verified, want := range map[any]bool{true: true, nil: true, "true": true, "True": true, false: false, "false": false, "FALSE": false, "no": false, "": false, 0: false} {
 		l, err := p.Check(t.Context(), i.Token(map[string]any{"email": "boss@example.com", "email_verified": verified}))
 		if err != nil {
 			t.Fatal(err)
@@ -440,5 +441,45 @@ func TestAProviderHangs(t *testing.T) {
 	p := provider(i)
 	if _, err := p.Check(ctx, i.Token(nil)); kindOf(t, err) != Away {
 		t.Error(err)
+	}
+}
+
+// An answer without an end is read up to a bound, whichever it is.
+func TestAProviderSendsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"/.well-known/openid-configuration", "/keys"} {
+		i := testkit.NewIssuer(t)
+		sent, over := atomic.Int64{}, make(chan struct{}, 1)
+		i.Asked = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path != path {
+				return false
+			}
+			defer func() { over <- struct{}{} }()
+			w.Header().Set("Content-Type", "application/json")
+			for text := []byte(strings.Repeat("[", 1<<16)); sent.Load() < 256<<20; sent.Add(int64(len(text))) {
+				if _, err := w.Write(text); err != nil {
+					break
+				}
+			}
+			return true
+		}
+		if _, err := provider(i).Check(t.Context(), i.Token(nil)); kindOf(t, err) != Away {
+			t.Errorf("%s: %v", path, err)
+		}
+		<-over
+		if n := sent.Load(); n > 64<<20 { // a part of it is in buffers
+			t.Errorf("%s: %d bytes were read", path, n)
+		}
+		device := Device{Issuer: i.URL, ClientID: "spillway-cli"}
+		if path != "/keys" {
+			sent.Store(0)
+			if _, err := device.Begin(t.Context()); kindOf(t, err) != Away {
+				t.Errorf("on the command line: %v", err)
+			}
+			<-over
+			if n := sent.Load(); n > 64<<20 {
+				t.Errorf("on the command line: %d bytes were read", n)
+			}
+		}
 	}
 }
