@@ -224,7 +224,7 @@ other gateways: nothing is lost, and it says what to do.
 
 While Redis or the destination is away, it waits and then continues. With --once it ends when there is
 nothing left to copy, or when either was away for 30 s (exit code 5).`,
-		Example: "  dispatcher outcomes copy --to 'postgres://ledger:${PGPASSWORD}@db/billing' --table outcomes --reader ledger\n" +
+		Example: "  dispatcher outcomes copy --to 'postgres://ledger:${PGPASSWORD}@db/billing?sslmode=verify-full' --table outcomes --reader ledger\n" +
 			"  dispatcher outcomes copy -g stripe --to '${file:/run/secrets/ledger-url}' --table billing.outcomes --reader ledger --once -o json\n" +
 			"  dispatcher outcomes copy --to https://erp.example/hooks --sign --secret '${file:/run/secrets/webhook}' --reader mailer",
 		Args: cobra.NoArgs,
@@ -314,6 +314,7 @@ func (p *program) sinkOf(f *copyFlags) (sink handoff.Sink, page int, closeSink f
 	if err != nil {
 		return nil, 0, nil, err
 	}
+	p.Warn(p.Streams, db.Warning())
 	table, err := postgres.NewTable(db, f.table, f.reader)
 	return table, f.rows, func() { db.Close(context.Background()) }, err
 }
@@ -328,8 +329,8 @@ func (p *program) receiver(address string, f *copyFlags) (handoff.Sink, int, fun
 		return nil, 0, nil, cli.Usage("say --sign, with --secret '${file:PATH}' or $WEBHOOK_SECRET", "webhooks go out signed")
 	case f.table != "":
 		return nil, 0, nil, cli.Usage("leave it out", "--table is for a PostgreSQL")
-	case strings.HasPrefix(address, "http://") && !p.Quiet:
-		fmt.Fprintln(p.Err, "warning: http:// shows outcomes to anyone on the way; use https://")
+	case strings.HasPrefix(address, "http://"):
+		p.Warn(p.Streams, "http:// shows outcomes to anyone on the way; use https://")
 	}
 	var secrets []string
 	for _, text := range f.secrets {

@@ -55,6 +55,22 @@ func TestAPasswordInAFlagIsWarnedOf(t *testing.T) {
 	}
 }
 
+// A destination that others could read, or stand in for, is warned of, and one that is checked is not.
+func TestADestinationThatIsNotCheckedIsWarnedOf(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	for to, want := range map[string]bool{"postgres://u@db/x": true, "postgres://u@db/x?sslmode=verify-full": false, "postgres://u@127.0.0.1/x": false} {
+		for _, quiet := range []bool{false, true} {
+			var err strings.Builder
+			p := &program{Streams: cli.Streams{Err: &err}}
+			p.Quiet = quiet
+			_, _, _, _ = p.sinkOf(&copyFlags{to: to, table: "t", rows: 1, reader: "ledger"})
+			if strings.HasPrefix(err.String(), "warning: anyone on the way to PostgreSQL") != (want && !quiet) {
+				t.Errorf("%s, quiet %v: %q", to, quiet, err.String())
+			}
+		}
+	}
+}
+
 // If the receiver refuses an outcome for good, the copy stops there. The command that the error names skips that outcome only.
 func TestOutcomesAreSentAsWebhooks(t *testing.T) {
 	r := newRig(t)

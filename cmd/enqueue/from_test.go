@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"spillway/internal/cli"
 	"spillway/internal/testkit"
 )
 
@@ -97,5 +98,20 @@ func TestManyRowsComeAsAStream(t *testing.T) {
 	b.want(got, result{0, counts(n, n, 0, 0, 0, 0), ""})
 	if ids := b.queued(b.g); len(ids) != n || ids[n-1] != fmt.Sprintf("r-%d~1", n) {
 		t.Errorf("%d ids, the last is %s", len(ids), ids[len(ids)-1])
+	}
+}
+
+// Whoever could read rows on the way is warned of.
+func TestRowsThatOthersCouldReadAreWarnedOf(t *testing.T) {
+	t.Setenv("PGSSLMODE", "")
+	for from, want := range map[string]bool{"postgres://u@db/x": true, "postgres://u@db/x?sslmode=verify-full": false, "postgres://u@127.0.0.1/x": false} {
+		var err strings.Builder
+		o := &options{flags: flags{from: from, outbox: "outbox"}}
+		if _, _, failed := o.open(t.Context(), cli.Streams{Err: &err}); failed != nil {
+			t.Fatal(failed)
+		}
+		if strings.HasPrefix(err.String(), "warning: anyone on the way to PostgreSQL") != want {
+			t.Errorf("%s: %q", from, err.String())
+		}
 	}
 }

@@ -268,6 +268,7 @@ func (o *options) open(ctx context.Context, s cli.Streams) (*input, *postgres.Ou
 	if err != nil {
 		return nil, nil, err
 	}
+	o.Warn(s, db.Warning())
 	in := &input{path: "the query", unit: "row", close: func() { db.Close(context.Background()) }}
 	o.read.Format = producer.NDJSON
 	if o.outbox == "" {

@@ -51,7 +51,14 @@ func (c *Common) WarnOfPassword(s Streams, flag, url, do string) {
 	if _, password, _ := strings.Cut(rest[:max(at, 0)], ":"); password == "" || strings.HasPrefix(password, "${") || c.Quiet {
 		return
 	}
-	fmt.Fprintf(s.Err, "warning: every user of this machine can see the password of %s in its list of processes; %s\n", flag, do)
+	c.Warn(s, fmt.Sprintf("every user of this machine can see the password of %s in its list of processes; %s", flag, do))
+}
+
+// Warn writes a warning on standard error, unless it is empty or -q is set.
+func (c *Common) Warn(s Streams, text string) {
+	if text != "" && !c.Quiet {
+		fmt.Fprintln(s.Err, "warning: "+text)
+	}
 }
 
 // JSON reports whether to write results as JSON.

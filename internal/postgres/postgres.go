@@ -5,6 +5,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -43,6 +44,30 @@ func New(url string) (*DB, error) {
 		cfg.RuntimeParams["application_name"] = "spillway"
 	}
 	return &DB{cfg: cfg}, nil
+}
+
+// Warning says that others on the way to the server could read or change what is sent; empty if its certificate is
+// checked on each way, or it is on this machine.
+func (d *DB) Warning() string {
+	safe := local(d.cfg.Host) || checked(d.cfg.TLSConfig)
+	for _, f := range d.cfg.Fallbacks {
+		safe = safe && (local(f.Host) || checked(f.TLSConfig))
+	}
+	if safe {
+		return ""
+	}
+	return "anyone on the way to PostgreSQL can read the password and the rows, or answer in its place; write ?sslmode=verify-full"
+}
+
+// local reports whether a host is this machine: a folder of sockets, or loopback.
+func local(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.HasPrefix(host, "/") || strings.HasPrefix(host, "@") || host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// checked reports whether a certificate is checked; nil: the connection is in clear.
+func checked(c *tls.Config) bool {
+	return c != nil && (!c.InsecureSkipVerify || c.VerifyPeerCertificate != nil || c.VerifyConnection != nil)
 }
 
 // Close closes the connection, if there is one.

@@ -229,6 +229,25 @@ func TestAddressesAreNotShown(t *testing.T) {
 	}
 }
 
+// Whoever could read along is warned of, on whichever of several ways.
+func TestAWayWithoutChecksIsWarnedOf(t *testing.T) {
+	for _, name := range []string{"PGSSLMODE", "PGSSLROOTCERT", "PGHOST", "PGHOSTADDR"} {
+		t.Setenv(name, "")
+	}
+	for url, warned := range map[string]bool{
+		"postgres://u@db/x": true, "postgres://u@db/x?sslmode=disable": true, "postgres://u@db/x?sslmode=allow": true, "postgres://u@db/x?sslmode=prefer": true, "postgres://u@db/x?sslmode=require": true,
+		"postgres://u@10.0.0.1/x": true, "postgres://u@127.0.0.1,db/x": true, "postgres://u@db,127.0.0.1/x": true,
+		"postgres://u@db/x?sslmode=verify-ca": false, "postgres://u@db/x?sslmode=verify-full": false, "postgres://u@db1,db2/x?sslmode=verify-full": false,
+		"postgres://u@127.0.0.1/x": false, "postgres://u@localhost/x?sslmode=disable": false, "postgres://u@[::1]/x": false, "postgres:///x?host=/run/postgresql": false,
+	} {
+		db, err := postgres.New(url)
+		must(t, err)
+		if got := db.Warning(); (got != "") != warned {
+			t.Errorf("%s: %q", url, got)
+		}
+	}
+}
+
 // A killed PostgreSQL is unavailable, and the same table works again when it is back.
 func TestAPostgresThatComesBack(t *testing.T) {
 	t.Parallel()
