@@ -178,6 +178,7 @@ func TestEachRoleAtEachPage(t *testing.T) {
 		visit(http.MethodGet, "/jobs/a?payload=1&gateway="+h.one, nil, roles.Operate)
 		visit(http.MethodPost, "/search", url.Values{"field": {"payload.amount"}, "value": {"1"}}, roles.Operate)
 		visit(http.MethodGet, "/batches?name=b1&do=pause", nil, roles.Operate)
+		visit(http.MethodGet, "/jobs?id=a*", nil, roles.View)
 		visit(http.MethodGet, "/queues/", nil, roles.View)
 		if got := h.form(b, "/logout", nil); got.code != http.StatusSeeOther {
 			t.Errorf("%s logs out: %d", role, got.code)

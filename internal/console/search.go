@@ -10,6 +10,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/roles"
 )
 
 type searchView struct {
@@ -27,8 +28,12 @@ type searchView struct {
 // addresses.
 type postedSearch struct{ Prefix, Field, Value, Gateway string }
 
-// search shows the jobs whose ids begin with a prefix.
+// search shows the jobs whose ids begin with a prefix. Whoever may read a job that they know by its id may not
+// list others.
 func (c *Console) search(w http.ResponseWriter, r *http.Request, prefix string) error {
+	if err := lacking(r, roles.View); err != nil {
+		return err
+	}
 	v := &searchView{base: base{Title: "Jobs " + prefix + "*"}, Prefix: prefix, Searched: true}
 	var err error
 	if v.JobHits, err = c.desk(r.Context()).Search(r.Context(), desk.JobSearch{Prefix: prefix, After: r.URL.Query().Get("after"), Within: desk.ScanFor}); err != nil {
