@@ -162,10 +162,10 @@ func (p *program) writeReport(r doctor.Report) error {
 // checkIndent is the column at which the text of a check begins on a terminal.
 const checkIndent = 32
 
-// oneLine replaces line ends and other characters that could move a terminal's cursor.
+// oneLine replaces line ends, and other characters that could move a terminal's cursor or reverse text.
 func oneLine(text string) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
+		if !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r

@@ -88,3 +88,16 @@ func TestDoctorAsJSON(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", got.code, got.err)
 	}
 }
+
+// A check quotes what people and gateways have said. In the report it controls no terminal, and reverses no text.
+func TestAReportControlsNoTerminal(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	p := &program{Streams: cli.Streams{Out: &out}}
+	if err := p.writeReport(doctor.Report{Checks: []doctor.Check{{Level: doctor.Warn, Message: "a\x1b[2Jb\u202ec\u009b1m\nd", Hint: "\u2066e"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\u202e\u009b\u2066") || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "b c") {
+		t.Errorf("%q", out.String())
+	}
+}

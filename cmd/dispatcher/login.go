@@ -100,9 +100,9 @@ func (p *program) login(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Err, "The dispatcher at %s has you log in with %s, as its client %s.\nOpen %s and type in %s\n", server, how.Issuer, how.ClientID, asked.At, asked.Code)
+	fmt.Fprintf(p.Say(), "The dispatcher at %s has you log in with %s, as its client %s.\nOpen %s and type in %s\n", server, how.Issuer, how.ClientID, asked.At, asked.Code)
 	if asked.Whole != "" {
-		fmt.Fprintf(p.Err, "or open %s and see that it shows that code.\n", asked.Whole)
+		fmt.Fprintf(p.Say(), "or open %s and see that it shows that code.\n", asked.Whole)
 	}
 	login, err := asked.Wait(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (p *program) login(ctx context.Context) error {
 	if len(who.Gateways) > 0 {
 		where = " for " + strings.Join(who.Gateways, ", ")
 	}
-	fmt.Fprintf(p.Out, "logged in as %s: %s%s\n", who.Name, who.Role, where)
+	fmt.Fprintf(p.Tell(), "logged in as %s: %s%s\n", who.Name, who.Role, where)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (p *program) logout(ctx context.Context) error {
 		return &job.Error{Code: job.CodeFailed, Message: "the login could not be forgotten", Err: err}
 	}
 	if err := login.Revoke(ctx); err != nil {
-		fmt.Fprintf(p.Err, "warning: it is forgotten here, and goes on at the provider until it ends: %v\n", err)
+		fmt.Fprintf(p.Say(), "warning: it is forgotten here, and goes on at the provider until it ends: %v\n", err)
 	}
 	if !p.Quiet {
 		fmt.Fprintf(p.Err, "logged out at %s\n", server)
@@ -181,7 +181,7 @@ func (p *program) loggedIn(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if unkept != nil {
-		fmt.Fprintf(p.Err, "warning: the login could not be kept, and may have to be begun again: %v\n", unkept)
+		fmt.Fprintf(p.Say(), "warning: the login could not be kept, and may have to be begun again: %v\n", unkept)
 	}
 	return next.Token, nil
 }

@@ -2,12 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"spillway/internal/cli"
 	"spillway/internal/httpapi"
 	"spillway/internal/roles"
 	"spillway/internal/testkit"
@@ -139,5 +142,35 @@ func TestABrowserIsSentNowhereElse(t *testing.T) {
 		if got.code != http.StatusOK || got.header.Get("Refresh") != "0; url=/" || strings.Contains(got.body, "evil") {
 			t.Errorf("%q: %d, sent to %q", next, got.code, got.header.Get("Refresh"))
 		}
+	}
+}
+
+// What the provider and the dispatcher say during a login controls no terminal.
+func TestALoginControlsNoTerminal(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	i := testkit.NewIssuer(t)
+	i.Asked = func(w http.ResponseWriter, r *http.Request) bool {
+		switch r.URL.Path {
+		case "/device":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"device_code":"d","user_code":"\u001b[2Jcode","verification_uri":"http://x/\u202ey","verification_uri_complete":"http://x/\u009b1m","expires_in":1,"interval":1}`)
+		case "/token":
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error":"authorization_pending"}`)
+		default:
+			return false
+		}
+		return true
+	}
+	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(httpapi.HowToLogIn{Issuer: i.URL, ClientID: "cli\x1b]0;x\a"})
+	}))
+	t.Cleanup(at.Close)
+	var err strings.Builder
+	if code := cli.Main(name, newCommand, []string{"login", "--server", at.URL}, cli.Streams{In: strings.NewReader(""), Out: io.Discard, Err: &err}); code != 2 {
+		t.Errorf("exit code %d", code)
+	}
+	if text := err.String(); strings.ContainsAny(text, "\x1b\a\u202e\u009b") || !strings.Contains(text, "[2Jcode") || !strings.Contains(text, "not completed in time") {
+		t.Errorf("%q", text)
 	}
 }
