@@ -99,7 +99,7 @@ func (p *program) loadWithout() (cfg *config.Config, unset, err error) {
 func diagnosis(r doctor.Report) error {
 	if r.Away != nil {
 		return &job.Error{Code: job.CodeUnavailable, Message: "Redis is away, so what stands in it was not looked at; the other checks were made",
-			Hint: "start it, or check the Redis address, and run doctor again"}
+			Hint: "do what the line that says fail says, and run doctor again"}
 	}
 	if r.Failed > 0 {
 		return &job.Error{Code: job.CodeFailed, Message: counted(r.Failed, "check") + " failed",

@@ -153,8 +153,9 @@ func Coded(err error) error {
 	return &job.Error{Code: job.CodeUnavailable, Message: "Redis can't do this now", Err: err, Hint: remedy(err)}
 }
 
-// remedies are what to do about the replies that don't end by themselves.
+// remedies are what to do about the replies that don't end by themselves, or not soon.
 var remedies = []struct{ reply, hint string }{
+	{"LOADING", "it is loading its data after a start, which ends by itself: wait, then try again; redis-cli INFO persistence says how far it is"},
 	{"OOM", "its memory is full: raise maxmemory, with maxmemory-policy noeviction; then try again"},
 	{"READONLY", "this Redis is a replica: give the address of the primary, or use redis-sentinel://; after a fail-over, try again"},
 	{"NOREPLICAS", "bring its replicas back, or lower min-replicas-to-write, which lets a network split lose more; then try again"},
@@ -163,13 +164,16 @@ var remedies = []struct{ reply, hint string }{
 	{"ERR max number of clients reached", "stop a program that holds connections (on Redis's machine: ss -tnp), as redis-cli needs one, too; then raise maxclients, and try again"},
 }
 
-func remedy(err error) string {
+func remedy(err error) string { return remedyOr(err, "try again when it is back") }
+
+// remedyOr returns what to do about a reply of Redis, or otherwise if nothing is known about it.
+func remedyOr(err error, otherwise string) string {
 	for _, r := range remedies {
 		if says(err, []string{r.reply}) {
 			return r.hint
 		}
 	}
-	return "try again when it is back"
+	return otherwise
 }
 
 // marking is a client hook that turns each error that means "not now" into an awayError.

@@ -78,6 +78,10 @@ func TestAwayWhileLoading(t *testing.T) {
 		err := c.Get(t.Context(), "k1").Err()
 		return err != nil && strings.HasPrefix(err.Error(), "LOADING") && Away(err)
 	})
+	_, err := Open(t.Context(), s.URL(), Options{})
+	if e, is := errors.AsType[*Error](err); !is || e.Kind != ErrAway || !strings.Contains(e.Hint, "it is loading its data") {
+		t.Errorf("%#v; want a hint that says that it loads, not to start it", err)
+	}
 	<-loaded
 }
 

@@ -159,7 +159,7 @@ func (db *DB) Ping(ctx context.Context) error {
 	case unwelcome(err):
 		return &Error{ErrDenied, fmt.Sprintf("Redis at %s does not accept who we are", db), "it wants a client certificate that its authority has signed: name one in redis.tls.cert and key", err}
 	case Away(err):
-		return &Error{ErrAway, fmt.Sprintf("Redis at %s is away", db), "start it, or check the Redis address, and try again", err}
+		return &Error{ErrAway, fmt.Sprintf("Redis at %s is away", db), remedyOr(err, "start it, or check the Redis address, and try again"), err}
 	}
 	if wrong := db.untrusted(err); wrong != nil {
 		return wrong
