@@ -7,8 +7,10 @@ import (
 	"net"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -126,8 +128,9 @@ const (
 // heartbeat holds back the first parts of an asynq heartbeat until its last part, a script, so that all are
 // sent in one round trip.
 type heartbeat struct {
-	mu   sync.Mutex
-	held map[string][]redis.Z
+	mu      sync.Mutex
+	held    map[string][]redis.Z
+	cleared bool // the dead were removed
 }
 
 func (h *heartbeat) hold(set string, members []redis.Z) {
@@ -147,6 +150,19 @@ func (h *heartbeat) take() map[string][]redis.Z {
 	return held
 }
 
+// deadKept is how long the members of a server that was killed stay in asynq's sets after they ran out. Only asynq's own
+// monitor would remove them. Their scores are times of the servers' clocks, which may differ by less than that.
+const deadKept = time.Hour
+
+// first reports whether this is the first heartbeat.
+func (h *heartbeat) first() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	first := !h.cleared
+	h.cleared = true
+	return first
+}
+
 // ZAdd holds back a part of a heartbeat, and passes everything else on.
 func (c *consumer) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	if key != allServers && key != allWorkers {
@@ -162,17 +178,22 @@ func (c *consumer) isBeat(keys []string) bool {
 }
 
 // beats sends a heartbeat. If Redis does not know the script, asynq must hear it, because it then sends the
-// text; otherwise the first error is returned for all parts.
+// text; otherwise the first error is returned for all parts. The first heartbeat also removes what servers that were
+// killed have left.
 func (c *consumer) beats(ctx context.Context, sha string, keys []string, args []any) *redis.Cmd {
 	held := c.beat.take()
 	if len(held) == 0 {
 		return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	}
+	first := c.beat.first()
 	var script *redis.Cmd
 	cmds, _ := c.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
 		script = p.EvalSha(ctx, sha, keys, args...)
 		for set, members := range held {
 			p.ZAdd(ctx, set, members...)
+			if first && len(members) > 0 {
+				p.ZRemRangeByScore(ctx, set, "-inf", strconv.FormatFloat(members[0].Score-deadKept.Seconds(), 'f', 0, 64))
+			}
 		}
 		return nil
 	})

@@ -77,3 +77,29 @@ func TestAHeartbeatIsOneRoundTrip(t *testing.T) {
 		t.Error("a part that failed is not heard of")
 	}
 }
+
+// A server that begins removes what killed ones have left in asynq's sets, and nothing of those that may live.
+func TestAServerRemovesWhatKilledOnesLeft(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	r.c = testkit.Server(t).Client()
+	r.srv = NewServer(r.c, r.srv.cfg)
+	now := time.Now()
+	for _, set := range []string{allServers, allWorkers} {
+		for name, ran := range map[string]time.Duration{"dead": 2 * time.Hour, "silent": time.Minute} {
+			r.c.ZAdd(t.Context(), set, redis.Z{Member: name, Score: float64(now.Add(-ran).Unix())})
+		}
+	}
+	r.start()
+	r.put(1, 1)
+	r.allow(1)
+	testkit.Eventually(t, 20*time.Second, "the dead to be removed", func() bool {
+		for _, set := range []string{allServers, allWorkers} {
+			left := r.c.ZRange(t.Context(), set, 0, -1).Val()
+			if len(left) != 2 || left[0] != "silent" {
+				return false
+			}
+		}
+		return true
+	})
+}
