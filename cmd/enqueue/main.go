@@ -63,6 +63,9 @@ type options struct {
 	sums    job.Amounts // --expect-sum by currency; nil if not given
 }
 
+// addsUp reports whether sums are expected.
+func (o options) addsUp() bool { return o.sum != nil || o.sums != nil }
+
 const long = `Enqueue reads a billing file as a stream, in constant memory, and passes each job to admission. It
 reports the result of every job. Running it again on the same file is safe: known jobs are counted
 as duplicate.

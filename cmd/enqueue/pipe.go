@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"spillway/internal/admission"
-	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
@@ -132,11 +131,19 @@ func (c *chunks) all() []chunk {
 	return ready
 }
 
+// opened is an open door.
+type opened struct {
+	door
+	close     func()
+	replacing *desk.Replacement // nil unless payloads are replaced
+	canary    *canaryDoor       // nil unless only the first jobs of the batch go ahead
+}
+
 // openDoor connects to Redis and opens the door of every gateway; a dry run gets a door that admits nothing. It
 // fails for a Redis that would lose jobs, and calls warn for one that may.
-func openDoor(ctx context.Context, src jobSource, warn func(format string, args ...any)) (door, func(), error) {
+func openDoor(ctx context.Context, src jobSource, warn func(format string, args ...any)) (*opened, error) {
 	if src.opt.dryRun && !src.opt.replace {
-		return noDoor{}, func() {}, nil
+		return &opened{door: noDoor{}, close: func() {}}, nil
 	}
 	db, err := dispatch.OpenTelling(ctx, src.cfg, src.opt.patience, func(err error) {
 		if !src.opt.Quiet {
@@ -144,14 +151,14 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 		}
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	findings, err := dispatch.Inspect(ctx, db, src.opt.patience)
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
+	if err == nil {
+		err = dispatch.Known(ctx, db, src.cfg.Gateways, src.opt.patience)
 	}
-	if err := dispatch.Known(ctx, db, src.cfg.Gateways, src.opt.patience); err != nil {
-		return nil, nil, errors.Join(err, db.Close())
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	for _, f := range findings {
 		if f.Severity == redisdb.Warn {
@@ -159,26 +166,18 @@ func openDoor(ctx context.Context, src jobSource, warn func(format string, args 
 		}
 	}
 	if src.opt.replace {
-		who, err := cli.WhoAmI()
-		if err != nil {
-			return nil, nil, errors.Join(err, db.Close())
-		}
-		r := desk.New(db.Client, src.cfg.Gateways).Replace(desk.ReplaceOptions{By: desk.By{Who: who, Why: src.opt.why}, Filter: "the lines of " + src.opt.file,
-			Look: src.opt.dryRun, LoseAmounts: src.opt.withoutAmount, Patience: src.opt.patience, Traces: src.traces})
-		return replaceDoor{r}, func() {
-			r.Close(ctx)
-			_ = db.Close()
-		}, nil
+		return openReplacement(ctx, src, db)
 	}
 	line := dispatch.Door(db.Client, src.cfg, src.opt.patience).Line()
-	closeDoor := func() {
+	d := &opened{door: line, close: func() {
 		line.Close()
 		_ = db.Close()
-	}
+	}}
 	if src.opt.canary > 0 {
-		return &canaryDoor{door: line, src: src, client: db.Client, books: map[string]*ledger.Books{}}, closeDoor, nil
+		d.canary = &canaryDoor{door: line, src: src, client: db.Client, books: map[string]*ledger.Books{}}
+		d.door = d.canary
 	}
-	return line, closeDoor, nil
+	return d, nil
 }
 
 // noDoor is the door of a dry run. It gives no answers.

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -10,6 +11,7 @@ import (
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // checkReplace refuses flags that have no effect with --replace, which changes only the payload.
@@ -37,6 +39,20 @@ type replaceDoor struct{ *desk.Replacement }
 // Begin implements door.
 func (d replaceDoor) Begin(ctx context.Context, gateway string, jobs []job.Job, mode admission.Mode) *admission.Passage {
 	return admission.Answered(d.Put(ctx, gateway, jobs, mode))
+}
+
+// openReplacement returns the door of replaced payloads.
+func openReplacement(ctx context.Context, src jobSource, db *redisdb.DB) (*opened, error) {
+	who, err := cli.WhoAmI()
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	r := desk.New(db.Client, src.cfg.Gateways).Replace(desk.ReplaceOptions{By: desk.By{Who: who, Why: src.opt.why}, Filter: "the lines of " + src.opt.file,
+		Look: src.opt.dryRun, LoseAmounts: src.opt.withoutAmount, Patience: src.opt.patience, Traces: src.traces})
+	return &opened{door: replaceDoor{r}, replacing: r, close: func() {
+		r.Close(ctx)
+		_ = db.Close()
+	}}, nil
 }
 
 // moneyText returns "EUR 10.50, 2 jobs without an amount", or "no money" if there is none.
@@ -68,11 +84,11 @@ func askReplace(ctx context.Context, src jobSource, t *tally) (cli.Decision, err
 	}
 	looking := src
 	looking.opt.dryRun = true
-	d, closeDoor, err := openDoor(ctx, looking, t.say)
+	d, err := openDoor(ctx, looking, t.say)
 	if err != nil {
 		return cli.Declined, err
 	}
-	defer closeDoor()
+	defer d.close()
 	quiet := &tally{s: cli.Streams{In: t.s.In, Out: io.Discard, Err: io.Discard}, opt: looking.opt, in: src.in}
 	quiet.begin(t.started)
 	err = quiet.stopped(flow(ctx, looking, d, quiet))
@@ -82,7 +98,7 @@ func askReplace(ctx context.Context, src jobSource, t *tally) (cli.Decision, err
 	if err != nil {
 		return cli.Declined, err
 	}
-	would := d.(replaceDoor).Sum()
+	would := d.replacing.Sum()
 	if n := quiet.counts().Invalid; n > 0 {
 		t.say("%d of the lines can't be used; --dry-run says why", n)
 	}

@@ -210,13 +210,8 @@ func (j shownJob) String() string {
 	return text.String()
 }
 
-// seen counts a job that was read. A dry run adds up the money and keeps the first jobs of each gateway for
-// --show.
-func (t *tally) seen(src jobSource, j job.Job) {
-	t.read.Add(1)
-	if !src.opt.dryRun {
-		return
-	}
+// show takes in a job of a dry run: it adds up the money and keeps the first jobs of each gateway for --show.
+func (t *tally) show(src jobSource, j job.Job) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {

@@ -111,8 +111,10 @@ func enqueue(ctx context.Context, src jobSource, t *tally) error {
 
 func work(ctx context.Context, src jobSource, t *tally) error {
 	t.begin(time.Now())
-	if err := checkTotals(ctx, src, t); err != nil {
-		return err
+	if src.opt.count != nil || src.opt.addsUp() {
+		if err := checkTotals(ctx, src, t); err != nil {
+			return err
+		}
 	}
 	if src.opt.replace && !src.opt.dryRun && !src.opt.yes {
 		decision, err := askReplace(ctx, src, t)
@@ -121,22 +123,20 @@ func work(ctx context.Context, src jobSource, t *tally) error {
 			return err
 		}
 	}
-	d, closeDoor, err := openDoor(ctx, src, t.say)
+	d, err := openDoor(ctx, src, t.say)
 	if err != nil {
 		return err
 	}
-	defer closeDoor()
-	if r, ok := d.(replaceDoor); ok {
-		t.replacing = r.Replacement
-	}
+	defer d.close()
+	t.replacing = d.replacing
 	if src.outbox != nil {
 		return takeOver(ctx, src, d, t)
 	}
 	if err := flow(ctx, src, d, t); err != nil {
 		return err
 	}
-	if c, ok := d.(*canaryDoor); ok {
-		t.canaries, err = c.standing(ctx)
+	if d.canary != nil {
+		t.canaries, err = d.canary.standing(ctx)
 	}
 	return err
 }
@@ -210,7 +210,10 @@ func (f *feeder) feed(src jobSource) error {
 			}
 			continue
 		}
-		f.tally.seen(src, line.Job)
+		f.tally.read.Add(1)
+		if src.opt.dryRun {
+			f.tally.show(src, line.Job)
+		}
 		if err := f.send(f.open.add(line)); err != nil {
 			return err
 		}

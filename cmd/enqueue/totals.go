@@ -33,9 +33,6 @@ type totals struct {
 
 // checkTotals compares the file with --expect-count and --expect-sum before anything is admitted.
 func checkTotals(ctx context.Context, src jobSource, t *tally) error {
-	if src.opt.count == nil && !src.opt.addsUp() {
-		return nil
-	}
 	found := &totals{src: src}
 	// After a cancelled context, the goroutine lives only until its read returns; the program ends then anyway.
 	done := make(chan error, 1)
@@ -57,9 +54,6 @@ func checkTotals(ctx context.Context, src jobSource, t *tally) error {
 	}
 	return nil
 }
-
-// addsUp reports whether sums are expected.
-func (o options) addsUp() bool { return o.sum != nil || o.sums != nil }
 
 // look reads the whole file and rewinds it.
 func (f *totals) look(ctx context.Context) error {

@@ -60,8 +60,8 @@ func TestALateCallIsCountedAtTheMomentOfItsWrite(t *testing.T) {
 	counted("before it is written", s.At+p.plan.Load().tooLate-p.plan.Load().epsilon)
 	p.Written(s, w.Now())
 	counted("when it is written", p.bounds.notAfter(p.local(w.Now()))-p.plan.Load().epsilon)
-	if len(p.late.told) != 0 {
-		t.Errorf("%d slots are remembered", len(p.late.told))
+	if len(p.late.edges) != 0 {
+		t.Errorf("%d slots are remembered", len(p.late.edges))
 	}
 }
 
@@ -73,7 +73,7 @@ func TestNoCallIsCountedEarlierInOtherBooks(t *testing.T) {
 	p.done = true // what runs in the background runs at once
 	p.late.lateness = readiness{mean: 60_000}
 	s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
-	w.client.HSet(t.Context(), w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.Books, s.Books+1))
+	w.client.HSet(t.Context(), w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.StateID, s.StateID+1))
 	w.now = s.At
 	p.Written(s, w.Now())
 	if got, want := fmt.Sprint(p.pairs(t, 1)), fmt.Sprintf("[%d 1]", s.At+60_000); got != want {
@@ -289,7 +289,7 @@ func TestACallThatIsTooLateTeachesWhatToAllow(t *testing.T) {
 	for late := true; late && tries < 20; tries++ {
 		s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
 		w.now = s.At + 160_000
-		p.client = once{way{there, func() bool { return false }}}
+		p.client = noRetry{way{there, func() bool { return false }}}
 		late = p.TooLate(s, w.Now())
 		p.client = there
 	}

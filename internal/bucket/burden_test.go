@@ -139,7 +139,7 @@ func TestAFarRedisIsNoBurden(t *testing.T) {
 	t.Parallel()
 	const most = 250_000
 	b := NewBurden(nil)
-	b.away.add(40_000, time.Now())
+	b.distance.add(40_000, time.Now())
 	b.some(burdenFirst)
 	b.some(1)
 	for range 10 {

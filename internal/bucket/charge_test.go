@@ -353,7 +353,7 @@ func TestASlotOfOtherBooksGivesNoPermitBack(t *testing.T) {
 	w, ctx := scenario(t)
 	p := w.pacer(hundred())
 	s := w.reserve(p, wish{want: 1, cost: 1}).slots[0]
-	w.client.HSet(ctx, w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.Books, s.Books+1))
+	w.client.HSet(ctx, w.keys.Pace(), "o", fmt.Sprintf("%d %d", s.StateID, s.StateID+1))
 	if err := p.Release(ctx, s); err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func newStory(t *testing.T, cfg PacerConfig, callers int) *story {
 func (s *story) join(cfg PacerConfig) *caller {
 	c := &caller{p: s.w.pacer(cfg), asks: s.w.now}
 	c.p.plan.Load().cfg.NowMicros = func() int64 { return s.clock.at(s.w.now) }
-	c.p.client = once{way{c.p.client, func() bool { return s.w.now >= c.cut }}}
+	c.p.client = noRetry{way{c.p.client, func() bool { return s.w.now >= c.cut }}}
 	c.p.done = true // what runs beside the callers runs at once: they share the world's time
 	s.callers = append(s.callers, c)
 	return c
@@ -235,7 +235,7 @@ func TestALateCallGoesOutWhereRedisHearsOfIt(t *testing.T) {
 	} {
 		s := w.reserve(p, wish{want: 1, cost: 1, lead: 20_000}).slots[0]
 		w.now = p.Due(s).Add(tc.after).UnixMicro()
-		p.client = once{way{there, func() bool { return false }}}
+		p.client = noRetry{way{there, func() bool { return false }}}
 		cut := p.TooLate(s, w.Now())
 		p.client = there
 		if at := p.TooLate(s, w.Now()); cut != tc.cut || at != tc.there {
@@ -248,8 +248,8 @@ func TestALateCallGoesOutWhereRedisHearsOfIt(t *testing.T) {
 		if err := p.Release(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		if n := w.client.LLen(t.Context(), w.keys.PaceWindow(1)).Val(); n != 0 || len(p.late.told) != 0 {
-			t.Errorf("%v after its slot: %d values are left of what was given back, and %d announced", tc.after, n, len(p.late.told))
+		if n := w.client.LLen(t.Context(), w.keys.PaceWindow(1)).Val(); n != 0 || len(p.late.edges) != 0 {
+			t.Errorf("%v after its slot: %d values are left of what was given back, and %d announced", tc.after, n, len(p.late.edges))
 		}
 		w.pass(10 * time.Second)
 	}
@@ -275,7 +275,7 @@ func TestALateCallIsNoLaterThanItIsCounted(t *testing.T) {
 			w.now = p.Due(s).Add(5 * time.Millisecond).UnixMicro()
 			for ask := range 2 { // as on another connection, when the first was dead
 				at, n := append([]time.Duration{}, takes...), 0
-				p.client = once{way{there, func() bool {
+				p.client = noRetry{way{there, func() bool {
 					w.now += at[min(n, len(at)-1)].Microseconds()
 					n++
 					return true

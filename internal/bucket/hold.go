@@ -22,7 +22,9 @@ func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed b
 	p.mu.Lock()
 	probing := p.known.probing
 	p.mu.Unlock()
-	p.succeededIn(ctx, s, first)
+	if s.Flow.Marks&(routeMark|laneMark) != 0 {
+		p.succeededIn(ctx, s, first)
+	}
 	if !probing {
 		return false
 	}
@@ -169,7 +171,11 @@ func (p *Pacer) Failed(ctx context.Context, c job.Circuit, f job.Failure) (job.F
 	args := []any{p.now(), string(f.Kind), atLeastOne(f.For), f.Job, f.Slot,
 		f.Took.Microseconds(), redisdb.Flag(f.Written), f.Outages, f.Spent, f.Why, c.Failures, c.Ratio, c.Calls, c.Window.Microseconds(), c.Max.Microseconds(),
 		HoldChannel, p.gateway, max(f.Since.UnixMicro(), 0)}
-	in, alone := pl.scopeOf(f)
+	var in scope
+	alone := false
+	if pl.laned && f.Flow.Kept {
+		in, alone = pl.scopeOf(f)
+	}
 	var v []string
 	var err error
 	if alone {

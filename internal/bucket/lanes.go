@@ -92,9 +92,6 @@ func (c PacerConfig) checkLanes() error {
 
 // addLanes computes what routes and lanes may have.
 func (p *plan) addLanes() {
-	if p.laned = p.cfg.Laned(); !p.laned {
-		return
-	}
 	p.waiting = p.cfg.WaitingLanes()
 	p.lane, p.routes = []window{}, map[string][]window{}
 	kept := func(l job.Limit, exact, parts int64) window {
@@ -132,12 +129,12 @@ func (c PacerConfig) WaitingLanes() []string {
 }
 
 // leadOf is the least distance of a slot that is bound to a job, in µs: its answer takes time to arrive.
-func (p *Pacer) leadOf(pl *plan) int64 { return min(p.soonest()+p.away.is(), pl.horizon/2) }
+func (p *Pacer) leadOf(pl *plan) int64 { return min(p.soonest()+p.distance.is(), pl.horizon/2) }
 
 // reachOf is the greatest distance of a slot that is bound to a job, in µs. It is short, so that an urgent job
 // that comes meanwhile takes the next slot.
 func (p *Pacer) reachOf(pl *plan) int64 {
-	return min(max(p.soonest(), p.Lead().Microseconds())+p.away.is()+reachBeyond.Microseconds(), pl.horizon)
+	return min(max(p.soonest(), p.Lead().Microseconds())+p.distance.is()+reachBeyond.Microseconds(), pl.horizon)
 }
 
 // besideArg is the last argument of pick.lua, as beside.lua reads it.
@@ -215,15 +212,8 @@ func pickedOf(s job.Slot, v []any) job.Slot {
 	return s
 }
 
-// AtMost sets how many jobs can be handled at once: no more are bound to slots. It has no effect if slots come
-// without their jobs.
-func (p *Pacer) AtMost(jobs int) { p.hands.Store(int64(jobs)) }
-
 // bound returns the slots that have jobs. It gives back the others, whose tasks have no message.
-func (p *Pacer) bound(pl *plan, slots []job.Slot) []job.Slot {
-	if !pl.laned {
-		return slots
-	}
+func (p *Pacer) bound(slots []job.Slot) []job.Slot {
 	var empty []job.Slot
 	with := slices.DeleteFunc(slices.Clone(slots), func(s job.Slot) bool {
 		if s.Task == "" {
@@ -244,9 +234,6 @@ func (p *Pacer) unbind(slots []job.Slot) error {
 			args = append(args, s.At, p.late.edge(s), s.Cost, f.Class, f.Route, f.Lane, s.Task, f.Line, s.Lease, f.Marks)
 		}
 	}
-	if len(args) == 1 {
-		return nil
-	}
 	ctx, cancel := p.within(context.Background(), answerWithin)
 	defer cancel()
 	return unbindScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Active(), p.keys.Lease(), p.keys.Nobodys()}, args...).Err()
@@ -259,9 +246,6 @@ func (p *Pacer) moveBeside(ctx context.Context, calls []lateCall) error {
 		if f := c.slot.Flow; f.Kept {
 			args = append(args, c.slot.At, c.edge, c.slot.Cost, c.count, f.Route, f.Lane)
 		}
-	}
-	if len(args) == 1 {
-		return nil
 	}
 	return movedScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, args...).Err()
 }

@@ -63,7 +63,7 @@ func TestOthersRunTheScriptsThatTheyRanBefore(t *testing.T) {
 	for _, cfg := range []PacerConfig{plain, laned} {
 		var sent [][]any
 		p := w.pacer(cfg)
-		p.client = once{heard{w.client, &sent}}
+		p.client = noRetry{heard{w.client, &sent}}
 		fill(t, w.client, w.keys.Pending(), 3)
 		for range 3 {
 			for _, s := range w.reserve(p, wish{want: 4}).slots {

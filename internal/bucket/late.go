@@ -34,7 +34,7 @@ type lateCalls struct {
 	mu       sync.Mutex
 	later    []lateCall      // written later than Redis counts them
 	earlier  []lateCall      // written earlier
-	told     map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
+	edges    map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
 	next     *announcement   // that further calls can join
 	sending  <-chan struct{} // closed when the latest announcement is over; nil before the first
 	latest   int64           // how late the latest call since the last reservation was about to be written, in µs; -1: none was
@@ -42,7 +42,7 @@ type lateCalls struct {
 }
 
 func newLateCalls() lateCalls {
-	return lateCalls{told: map[int64]int64{}, latest: -1}
+	return lateCalls{edges: map[int64]int64{}, latest: -1}
 }
 
 // add adds a call, and reports whether it is the first that waits.
@@ -164,12 +164,14 @@ func (p *Pacer) reportOnce(calls []lateCall, within time.Duration) (counted []bo
 		args = append(args, w.width)
 	}
 	for _, c := range calls {
-		args = append(args, c.slot.At, c.edge, c.slot.Cost, c.count, c.slot.Books)
+		args = append(args, c.slot.At, c.edge, c.slot.Cost, c.count, c.slot.StateID)
 	}
 	ctx, cancel := p.within(context.Background(), within)
 	defer cancel()
-	if err := p.moveBeside(ctx, calls); err != nil {
-		return nil, err
+	if slices.ContainsFunc(calls, func(c lateCall) bool { return c.slot.Flow.Kept }) {
+		if err := p.moveBeside(ctx, calls); err != nil {
+			return nil, err
+		}
 	}
 	v, err := lateScript.Run(ctx, p.client, keys, args...).BoolSlice()
 	if err == nil && len(v) != len(calls) {
@@ -273,15 +275,15 @@ func (l *lateCalls) leave(a *announcement) {
 func (l *lateCalls) note(s job.Slot, edge int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.told[s.Number] = edge
-	maps.DeleteFunc(l.told, func(_, old int64) bool { return old < edge-lateWithin.Microseconds() }) // released before the answer came
+	l.edges[s.Number] = edge
+	maps.DeleteFunc(l.edges, func(_, old int64) bool { return old < edge-lateWithin.Microseconds() }) // released before the answer came
 }
 
 // edge is the moment at which Redis counts the slot's call, in µs on its clock.
 func (l *lateCalls) edge(s job.Slot) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(s.At, s.Counted, l.told[s.Number])
+	return max(s.At, s.Counted, l.edges[s.Number])
 }
 
 // forget drops slots whose calls were written, or will not be.
@@ -289,6 +291,6 @@ func (l *lateCalls) forget(slots ...job.Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range slots {
-		delete(l.told, s.Number)
+		delete(l.edges, s.Number)
 	}
 }

@@ -65,7 +65,7 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 		}
 		want, lead := min(pl.batch, pl.reach), p.soonest()
 		if pl.laned {
-			want, lead = min(want, max(p.hands.Load(), 1)), p.leadOf(pl)
+			want, lead = min(want, max(p.handled.Load(), 1)), p.leadOf(pl)
 		}
 		n, err := p.congestion.all.enter(ctx, p.closed, min(want, room))
 		if err != nil {
@@ -73,7 +73,10 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 		}
 		g, err := p.ask(ctx, wish{want: n, short: room < want, lead: lead})
 		p.congestion.all.leave(n)
-		p.keep(p.bound(pl, g.slots))
+		if pl.laned {
+			g.slots = p.bound(g.slots)
+		}
+		p.keep(g.slots)
 		if err := p.after(ctx, g, err, &tries); err != nil {
 			return job.Slot{}, err
 		}
@@ -243,4 +246,33 @@ func (p *Pacer) pop(s job.Slot) (job.Slot, bool) {
 	p.fifo = p.fifo[1:]
 	s.Asked = p.local(p.clock.Now())
 	return s, true
+}
+
+// AtMost sets how many jobs can be handled at once: no more are bound to slots. It has no effect if slots come
+// without their jobs.
+func (p *Pacer) AtMost(jobs int) { p.handled.Store(int64(jobs)) }
+
+// row is how long the latest answers have all been the same: the time of the first and the latest of them; zero
+// if the latest answer was a different one.
+type row struct{ first, latest time.Time }
+
+func (r *row) add(same bool, at time.Time) {
+	switch {
+	case !same:
+		*r = row{}
+	case r.first.IsZero():
+		*r = row{at, at}
+	default:
+		r.latest = at
+	}
+}
+
+// Stale reports whether the latest answer refused this process because its limits are older than those that the
+// pacer has seen, and for how long every answer has. The caller should then look up which limits hold, and call
+// Change.
+func (p *Pacer) Stale() (bool, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.known.refused
+	return !r.first.IsZero(), r.latest.Sub(r.first)
 }

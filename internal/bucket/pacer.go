@@ -113,12 +113,12 @@ type Pacer struct {
 	wake               chan struct{}
 	closed             chan struct{}
 	asks, given        atomic.Int64 // reservations, and slots from them
-	hands              atomic.Int64 // how many jobs can be handled at once; zero means one
+	handled            atomic.Int64 // how many jobs can be handled at once; zero means one
 
 	waiters    waiters
 	late       lateCalls
 	congestion congestion
-	away       away                  // distance to Redis
+	distance   distance              // distance to Redis
 	refuse     atomic.Pointer[error] // see Broken
 
 	mu      sync.Mutex
@@ -155,7 +155,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		return nil, err
 	}
 	p := &Pacer{
-		client:     onceOf(c),
+		client:     withoutRetry(c),
 		keys:       redisdb.NewKeys(cfg.Gateway),
 		gateway:    cfg.Gateway,
 		name:       rand.Text()[:12],

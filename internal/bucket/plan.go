@@ -88,7 +88,9 @@ func newPlan(cfg PacerConfig) (*plan, error) {
 	for _, l := range limits {
 		p.addWindow(l)
 	}
-	p.addLanes()
+	if p.laned = cfg.Laned(); p.laned {
+		p.addLanes()
+	}
 	p.batch = max(min(batchSpan.Microseconds()/max(p.spacing, 1), p.maxCost/batchPart, batchMost), batchLeast)
 	p.inHand = max((p.horizon+p.tooLate)/max(p.spacing, 1), batchLeast, cfg.Burst)
 	p.reach = 1 + (p.horizon+p.tolerance)/max(p.spacing, 1)

@@ -84,7 +84,11 @@ func (p *Pacer) releaseNow(slots []job.Slot) error {
 			bygone = append(bygone, s)
 		}
 	}
-	return errors.Join(p.unbind(slots), p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
+	var err error
+	if slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Flow.Kept }) {
+		err = p.unbind(slots)
+	}
+	return errors.Join(err, p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
 }
 
 // releaseOf runs release.lua for slots of one shape. The latest slot goes first, so that the spacing is given
@@ -100,7 +104,7 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 		args = append(args, w.width)
 	}
 	for i := len(slots) - 1; i >= 0; i-- {
-		args = append(args, slots[i].At, p.late.edge(slots[i]), slots[i].Cost, slots[i].Lease, slots[i].Books)
+		args = append(args, slots[i].At, p.late.edge(slots[i]), slots[i].Cost, slots[i].Lease, slots[i].StateID)
 	}
 	p.late.forget(slots...)
 	ctx, cancel := p.within(context.Background(), answerWithin)
@@ -130,7 +134,10 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	over := p.background(func() {
 		within, cancel := p.within(context.Background(), answerWithin)
 		defer cancel()
-		if p.endIn(within, s); s.Lease != "" || probe {
+		if s.Flow.Marks != 0 {
+			p.endIn(within, s)
+		}
+		if s.Lease != "" || probe {
 			_ = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()
 		}
 		p.Wake()

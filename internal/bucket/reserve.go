@@ -72,7 +72,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 		p.unanswered(w, lease, err)
 		return grant{}, err
 	}
-	p.away.add(received-sent, now)
+	p.distance.add(received-sent, now)
 	p.congestion.all.answered(received-sent, now)
 	r, err := decode(v, picks)
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
 		r.slots[i].Era, r.slots[i].Seen, r.slots[i].Number = era, seen, p.given.Add(1)
-		r.slots[i].Counted, r.slots[i].Books = r.slots[i].At+w.allow, r.books.id
+		r.slots[i].Counted, r.slots[i].StateID = r.slots[i].At+w.allow, r.pacer.id
 		p.congestion.start(r.slots[i], received, w.short)
 	}
 	return p.learn(r, jump, leapt, era), nil
@@ -164,32 +164,32 @@ func (p *Pacer) lists(n int) []string {
 	return out
 }
 
-// books describes the pacer's state in Redis as a whole. Moments are µs on Redis's clock.
-type books struct {
+// pacerState describes the pacer's state in Redis as a whole. Moments are µs on Redis's clock.
+type pacerState struct {
 	last int64 // the latest slot ever given to any process
 	root int64 // the life that the state belongs to: the moment when it began from nothing; 0: there is no state
 	id   int64 // changes whenever the lists are rebuilt
 }
 
-// booksOf reads s and o of the pace, as reserve.lua's head comment explains them. A missing field is 0.
-func booksOf(s, o any) (b books, err error) {
-	if b.last, err = number(s); err != nil {
-		return b, err
+// pacerStateOf reads s and o of the pace, as reserve.lua's head comment explains them. A missing field is 0.
+func pacerStateOf(s, o any) (p pacerState, err error) {
+	if p.last, err = number(s); err != nil {
+		return p, err
 	}
 	text, _ := o.(string)
 	for i, word := range strings.Fields(text) {
 		if i < 2 && err == nil {
-			*[]*int64{&b.root, &b.id}[i], err = number(word)
+			*[]*int64{&p.root, &p.id}[i], err = number(word)
 		}
 	}
-	return b, err
+	return p, err
 }
 
 // reply is reserve.lua's answer as it came.
 type reply struct {
 	state                  state
 	now, hint, held, epoch int64
-	books                  books
+	pacer                  pacerState
 	probing, leased        bool
 	slots                  []job.Slot
 	loss                   Loss
@@ -209,7 +209,7 @@ func decode(v []any, picked bool) (reply, error) {
 	}
 	name, ok := v[0].(string)
 	n := make([]int64, len(v))
-	b, err := booksOf(v[6], v[7])
+	b, err := pacerStateOf(v[6], v[7])
 	for i := 1; i < len(v); i++ {
 		if err == nil && (i < 6 || i >= head) {
 			n[i], err = number(v[i])
@@ -218,7 +218,7 @@ func decode(v []any, picked bool) (reply, error) {
 			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
 		}
 	}
-	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, books: b}
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, pacer: b}
 	if r.state == stateLost && len(n) == head+2 {
 		r.loss = newLoss(n[head], n[head+1])
 		return r, nil
@@ -263,9 +263,9 @@ func (p *Pacer) learn(r reply, jumpSent, leapt, era int64) grant {
 		p.found = append(p.found, r.loss)
 	}
 	stale := p.known.learn(r, jumpSent, leapt)
-	if n := len(r.slots); n > 0 && leapt == 0 && r.slots[n-1].At == r.books.last {
-		p.latest = r.books.last
-	} else if p.latest != r.books.last || leapt != 0 {
+	if n := len(r.slots); n > 0 && leapt == 0 && r.slots[n-1].At == r.pacer.last {
+		p.latest = r.pacer.last
+	} else if p.latest != r.pacer.last || leapt != 0 {
 		p.latest = 0
 	}
 	p.known.refused.add(r.state == stateStale, p.clock.Now())
@@ -299,9 +299,9 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 		}
 	}
 	if looked { // else what is lost would be taken for what never was
-		k.floor = max(k.floor, r.books.last)
-		if r.books.root != 0 {
-			k.root, k.heard = r.books.root, r.now
+		k.floor = max(k.floor, r.pacer.last)
+		if r.pacer.root != 0 {
+			k.root, k.heard = r.pacer.root, r.now
 		}
 	}
 	return stale

@@ -16,7 +16,7 @@ func (w *world) crash(server *testkit.RedisServer, survivors ...*Pacer) {
 	server.Restart()
 	w.client = server.Client()
 	for _, p := range survivors {
-		p.client = once{w.client}
+		p.client = noRetry{w.client}
 	}
 }
 

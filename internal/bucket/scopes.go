@@ -36,12 +36,9 @@ func (p *plan) caps() (lane int64, routes map[string]int64) {
 // scope is a route (r) or a lane (l) that is held on its own.
 type scope struct{ kind, name string }
 
-// scopeOf returns the scope to which a failure is limited; none if that is the gateway, or slots do not come
-// with their jobs.
+// scopeOf returns the scope to which a failure is limited, of a call that has permits of its route and lane.
+// alone is false if that is the whole gateway.
 func (pl *plan) scopeOf(f job.Failure) (s scope, alone bool) {
-	if !pl.laned || !f.Flow.Kept {
-		return scope{}, false
-	}
 	switch f.Scope {
 	case job.ScopeLane:
 		return scope{"l", f.Flow.Lane}, pl.cfg.Lanes != nil
@@ -69,9 +66,7 @@ func (p *Pacer) succeededIn(ctx context.Context, s job.Slot, first bool) {
 
 // endIn frees the places of a call in its route and its lane.
 func (p *Pacer) endIn(ctx context.Context, s job.Slot) {
-	if s.Flow.Marks != 0 {
-		_ = overScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, s.At, s.Flow.Route, s.Flow.Lane, s.Lease, s.Flow.Marks, redisdb.Wake, p.gateway).Err()
-	}
+	_ = overScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, s.At, s.Flow.Route, s.Flow.Lane, s.Lease, s.Flow.Marks, redisdb.Wake, p.gateway).Err()
 }
 
 // FlyingIn returns how many calls of one route, and of one lane, are in flight, where their number has a cap.

@@ -112,23 +112,23 @@ func asFunction(name, body string) string {
 	return "local function " + name + "(KEYS, ARGV)\n" + body + "\nend\n"
 }
 
-// once sends a script only once. go-redis repeats a command whose answer didn't come, but the first may have
+// noRetry sends a script only once. go-redis repeats a command whose answer didn't come, but the first may have
 // run, and a repeated reservation would take its slots twice.
-type once struct{ redis.UniversalClient }
+type noRetry struct{ redis.UniversalClient }
 
-// onceOf returns a client that sends a script only once: c itself, if it says that it does.
-func onceOf(c redis.UniversalClient) redis.UniversalClient {
+// withoutRetry returns a client that sends a script only once: c itself, if it says that it does.
+func withoutRetry(c redis.UniversalClient) redis.UniversalClient {
 	if _, already := c.(interface{ SendsOnce() }); already {
 		return c
 	}
-	return once{c}
+	return noRetry{c}
 }
 
-type onceCmd struct{ *redis.Cmd }
+type noRetryCmd struct{ *redis.Cmd }
 
-func (onceCmd) NoRetry() bool { return true }
+func (noRetryCmd) NoRetry() bool { return true }
 
-func (o once) send(ctx context.Context, verb, script string, keys []string, args []any) *redis.Cmd {
+func (o noRetry) send(ctx context.Context, verb, script string, keys []string, args []any) *redis.Cmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, verb, script, len(keys))
 	for _, k := range keys {
@@ -138,18 +138,18 @@ func (o once) send(ctx context.Context, verb, script string, keys []string, args
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	if err := o.Process(ctx, onceCmd{cmd}); err != nil {
+	if err := o.Process(ctx, noRetryCmd{cmd}); err != nil {
 		cmd.SetErr(err)
 	}
 	return cmd
 }
 
 // EvalSha runs a script by its hash, once.
-func (o once) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+func (o noRetry) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	return o.send(ctx, "evalsha", sha, keys, args)
 }
 
 // Eval runs a script by its text, once.
-func (o once) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+func (o noRetry) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
 	return o.send(ctx, "eval", script, keys, args)
 }

@@ -30,7 +30,7 @@ func (d *disk) back(after time.Duration, survivors ...*Pacer) {
 	d.client = d.server.Client()
 	testkit.Eventually(d.t, time.Minute, "Redis to have read its file", func() bool { return d.client.Ping(d.t.Context()).Err() == nil })
 	for _, p := range survivors {
-		p.client = once{d.client}
+		p.client = noRetry{d.client}
 	}
 	d.pass(after)
 }

@@ -41,7 +41,7 @@ func (w *world) pacer(cfg PacerConfig) *Pacer {
 	cfg.Gateway = testkit.GatewayOf(w.keys.Pace())
 	cfg.NowMicros = func() int64 { return w.now }
 	p := newTestPacer(w.t, w.client, cfg)
-	p.client = once{line{w.client, w}}
+	p.client = noRetry{line{w.client, w}}
 	p.clock = w
 	p.began = w.Now()
 	return p

@@ -2,14 +2,20 @@ package desk
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/sha256"
 	"errors"
-	"slices"
+	"fmt"
+	"hash"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 
+	"spillway/internal/clock"
 	"spillway/internal/deadletter"
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
+	"spillway/internal/ledger"
 	"spillway/internal/tracing"
 )
 
@@ -54,16 +60,6 @@ func (s *Selection) Plan(ctx context.Context, a Action, o Options) (*Plan, error
 		p.Cut, err = true, nil
 	}
 	return p, err
-}
-
-// hasAmounts reports whether the jobs of some gateway have money.
-func (d *Desk) hasAmounts() bool {
-	for _, g := range d.Gateways {
-		if g.Amount.Field != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // Meant returns the jobs that the action would take or hold back.
@@ -157,186 +153,220 @@ func (p *Plan) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	return errs
 }
 
-// Tally counts parked jobs by reason. Make one with newTally.
-type Tally struct {
-	Gateway string
-	job.Totals
-	Oldest   *time.Time // when the first job was parked; nil without jobs
-	ByReason map[job.Reason]*ReasonTally
+// Bulk is one action on parked jobs of one gateway.
+type Bulk struct {
+	*Gateway
+	Action Action
+	Options
+	// Meant is the jobs that Plan found, and Would those of them that the action would take.
+	Meant *Tally
+	Would job.Totals
+	// Often is how many of these were replayed deadletter.OftenReplayed times or more without success.
+	Often int
+	// Halt is why a replay would stop at once; empty if it would not.
+	Halt string
 
-	field, currency string // where payloads have their money
+	filter deadletter.Filter
+	rules  deadletter.Rules
+	admit  job.Readmitter
+	books  *ledger.Books // counted for the act
+	met    deadletter.Preview
+	seen   hash.Hash // of the jobs found; nil if no act needs approval
+	// granted is the approved request; nil: none.
+	granted *Request
+	// vouched says that the gateway's own report is the reason: no approval is needed.
+	vouched bool
+
+	mu   sync.Mutex
+	far  Progress
+	held map[string]int
 }
 
-// ReasonTally counts the jobs parked for one reason.
-type ReasonTally struct {
-	job.Totals
-	Oldest time.Time `json:"oldest"` // when the first of them was parked
+// Progress is the progress of an action.
+type Progress struct {
+	deadletter.Cleared
+	Took job.Totals // replayed, discarded or resolved
+	// Canary is the state of the jobs sent ahead; nil before there are any.
+	Canary *deadletter.Canary
 }
 
-// MarshalJSON implements json.Marshaler.
-func (t ReasonTally) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct {
-		Jobs     int64       `json:"jobs"`
-		Oldest   time.Time   `json:"oldest"`
-		Amount   job.Amounts `json:"amount"`
-		NoAmount int64       `json:"without_amount"`
-	}{t.Jobs, t.Oldest, t.Amount, t.NoAmount})
-}
-
-// Dead returns the dead letters: all but those that wait for room. Nil if there are none.
-func (t *Tally) Dead() *ReasonTally {
-	var all *ReasonTally
-	for _, r := range job.DeadReasons() {
-		of := t.ByReason[r]
-		if of == nil {
-			continue
-		}
-		if all == nil {
-			all = &ReasonTally{Oldest: of.Oldest}
-		}
-		all.add(*of)
+// bulk prepares an action on the jobs of one gateway that the filter selects. It reads Redis's clock.
+func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
+	now, err := g.Books.Look(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return all
-}
-
-func (t *ReasonTally) add(of ReasonTally) {
-	t.Totals.Add(of.Totals)
-	if of.Oldest.Before(t.Oldest) {
-		t.Oldest = of.Oldest
+	if err := g.checkPriority(a, o.Priority); err != nil {
+		return nil, err
 	}
-}
-
-func (g *Gateway) newTally() *Tally {
-	return &Tally{Gateway: g.Name, ByReason: map[job.Reason]*ReasonTally{}, field: g.Amount.Field, currency: g.Amount.Currency}
-}
-
-// Places returns the reasons in display order, followed by the states of jobs that wait for their call. A
-// waiting job has no reason: its state is used instead.
-func Places() []job.Reason {
-	return append(job.Reasons(), job.Reason(job.Queued), job.Reason(job.Scheduled), job.Reason(job.Retrying))
-}
-
-func (t *Tally) add(r job.Record) {
-	reason := r.Reason
-	if r.Waits() {
-		reason = job.Reason(r.State)
+	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
+	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
+	b.met = deadletter.Preview{Rules: b.rules, Decide: a.decide, Seen: deadletter.NewSeen(clock.Real{})}
+	if g.Approval.OfActs() {
+		b.seen = sha256.New()
 	}
-	t.of(reason, r.ParkedAt).AddRecord(r, t.field, t.currency)
-	t.AddRecord(r, t.field, t.currency)
+	return b, nil
 }
 
-func (t *Tally) addAll(reason job.Reason, of ReasonTally) {
-	t.of(reason, of.Oldest).Totals.Add(of.Totals)
-	t.Totals.Add(of.Totals)
-}
-
-// of returns the tally of a reason, to which jobs are added of which the oldest was parked then.
-func (t *Tally) of(reason job.Reason, oldest time.Time) *ReasonTally {
-	sum := t.ByReason[reason]
-	if sum == nil {
-		sum = &ReasonTally{Oldest: oldest}
-		t.ByReason[reason] = sum
+// Bulk returns an action on the jobs of one gateway that were shown to a person before: the filter contains the
+// time until which they were parked.
+func (g *Gateway) Bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
+	b, err := g.bulk(ctx, a, a.means(f), o)
+	if err == nil {
+		b.met.Seen = nil
 	}
-	if oldest.Before(sum.Oldest) {
-		sum.Oldest = oldest
+	return b, err
+}
+
+// halts finds out what holds the gateway's calls back now.
+func (b *Bulk) halts(ctx context.Context) error {
+	if !b.Action.Heeds {
+		return nil
 	}
-	if t.Oldest == nil || oldest.Before(*t.Oldest) {
-		first := oldest
-		t.Oldest = &first
-	}
-	return sum
-}
-
-// TallyShown is a Tally's JSON form: one gateway of "dlq stats -o json".
-type TallyShown struct {
-	Gateway  string                      `json:"gateway"`
-	Total    int64                       `json:"total"`
-	Oldest   *time.Time                  `json:"oldest"`
-	Amount   job.Amounts                 `json:"amount"`
-	NoAmount int64                       `json:"without_amount"`
-	ByReason map[job.Reason]*ReasonTally `json:"by_reason"`
-}
-
-// Shown returns the JSON form.
-func (t *Tally) Shown() TallyShown {
-	return TallyShown{t.Gateway, t.Jobs, t.Oldest, t.Amount, t.NoAmount, t.ByReason}
-}
-
-// Tally returns the tally of a JSON form.
-func (s TallyShown) Tally() *Tally {
-	return &Tally{Gateway: s.Gateway, Totals: job.Totals{Jobs: s.Total, Amount: s.Amount, NoAmount: s.NoAmount}, Oldest: s.Oldest, ByReason: s.ByReason}
-}
-
-// MarshalJSON implements json.Marshaler.
-func (t *Tally) MarshalJSON() ([]byte, error) { return json.Marshal(t.Shown()) }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *Tally) UnmarshalJSON(text []byte) error {
-	var s TallyShown
-	err := json.Unmarshal(text, &s)
-	*t = *s.Tally()
+	leave, err := b.leave(ctx, b.Pace)
+	b.Halt = leave.Stop
 	return err
 }
 
-// Count counts the selection by gateway and reason. It uses counters, in constant time. It reads the jobs only
-// if the filter requires it, or for money between two times. missing is as in Each.
-func (s *Selection) Count(ctx context.Context) (all []*Tally, missing []string, err error) {
-	read := map[*Gateway]*Tally{} // those whose jobs have to be read
-	for _, g := range s.Gateways {
-		t := g.newTally()
-		counted, err := s.count(ctx, g, t)
-		if err != nil {
-			return nil, nil, err
-		}
-		if all = append(all, t); !counted {
-			read[g] = t
-		}
+func (b *Bulk) meet(r job.Record) {
+	b.Meant.add(r)
+	taken := b.met.Meet(r)
+	if b.seen != nil {
+		_, _ = fmt.Fprintf(b.seen, "%s %d %d %d %t %s\n", r.Job.ID, r.Generation, r.ParkedAt.UnixMicro(), r.Edited.UnixMicro(), taken, r.Money)
 	}
-	if len(read) == 0 {
-		return all, nil, nil
+	if taken {
+		b.Would.AddRecord(r, b.Amount.Field, b.Amount.Currency)
 	}
-	some := Selection{Desk: &Desk{Gateways: slices.DeleteFunc(slices.Clone(s.Gateways), func(g *Gateway) bool { return read[g] == nil })}, Filter: s.Filter}
-	some.Filter.ToCount(some.hasAmounts())
-	missing, err = some.Each(ctx, func(g *Gateway, r job.Record) error {
-		read[g].add(r)
-		return nil
-	})
-	return all, missing, err
+	b.Often = b.met.Often
 }
 
-// count uses counters, if possible.
-func (s *Selection) count(ctx context.Context, g *Gateway, t *Tally) (counted bool, err error) {
-	f := s.Filter
-	if !f.Countable() || (g.Amount.Field != "" && !(f.Since.IsZero() && f.Until.IsZero())) {
-		return false, nil
+// Until returns the time just after the last job that Plan found: jobs parked from then on are excluded. Zero:
+// it found none.
+func (b *Bulk) Until() time.Time { return b.met.Until }
+
+// Held returns how many jobs were held back, by reason; before Run, how many would be.
+func (b *Bulk) Held() map[string]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held == nil {
+		return maps.Clone(b.met.Held)
 	}
-	heaps, err := g.Store.Count(ctx, f)
+	return maps.Clone(b.held)
+}
+
+// Now returns the action's progress.
+func (b *Bulk) Now() Progress {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	far := b.far
+	far.Took = job.Totals{}
+	far.Took.Add(b.far.Took)
+	return far
+}
+
+const (
+	noteEvery = time.Second     // how often a long action updates its audit entry
+	noteTime  = 5 * time.Second // bounds a write of the entry
+)
+
+// Bounded calls write with a bounded context that an interrupt does not end.
+func Bounded(ctx context.Context, write func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
+	defer cancel()
+	return write(ctx)
+}
+
+// Run does it. If a second person has to approve it, Run instead stores a request and returns an Awaits. The
+// audit entry is written before the first job is touched. watch is called after each step, by one goroutine at
+// a time; nil: not called. Run stops between two steps when ctx ends; what it took stays taken. A
+// deadletter.Halt says that it stopped itself.
+func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func()) error {
+	if watch == nil {
+		watch = func() {}
+	}
+	if b.seen != nil { // some acts of the gateway need approval
+		if asked, err := b.ask(ctx, by); asked || err != nil {
+			return err
+		}
+	}
+	now, err := b.Books.Look(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	money, err := g.parkedMoney(ctx, f.Batch)
-	for r, heap := range heaps {
-		sum := money[r]
-		sum.Jobs = heap.Jobs
-		t.addAll(r, ReasonTally{sum, heap.Oldest})
+	b.rules.Now = now.Now // an hour may have passed since the plan
+	entry := b.Store.Entry(b.granted.noted(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
+		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})))
+	books := b.Books.For(entry.Place) // the script that takes a job counts it
+	b.admit, b.books = traces.Replays(b.Name, books), books
+	b.mu.Lock()
+	b.held = map[string]int{}
+	b.mu.Unlock()
+	noted := time.Time{}
+	c := deadletter.Clearing{
+		Store: b.Store.For(entry), Filter: b.meant(), Clock: clock.Real{}, Seen: b.met.Seen, Canary: b.Canary,
+		Begin:    func(ctx context.Context) error { return Bounded(ctx, entry.Begin) },
+		Taken:    b.took,
+		HeldBack: b.holdBack,
+		Withdraw: func(ctx context.Context, jobs []job.Return) ([]bool, error) {
+			return books.WithdrawForGood(ctx, jobs, ledger.Discarding{Why: fmt.Sprintf("discarded by %s: %s", by.Who, by.Why), Dedupe: b.Dedupe, MayBeCharged: b.MayBeCharged})
+		},
+		Canaries: func(now deadletter.Canary) { b.note(func(p *Progress) { p.Canary = &now }); watch() },
+		Progress: func(done deadletter.Cleared) {
+			b.note(func(p *Progress) { p.Cleared = done })
+			watch()
+			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // entry.End reports permanent errors
+				noted = time.Now()
+			}
+		},
 	}
-	return true, err
+	if b.granted != nil { // the approver saw each payload that was replaced before the request
+		c.Agreed = b.granted.Asked
+	}
+	if b.Options.Priority != "" {
+		c.Class = b.classChange()
+	}
+	if b.Action.Heeds {
+		c.Watch = func(ctx context.Context) (deadletter.Leave, error) { return b.leave(ctx, b.Pace) }
+	}
+	done, err := b.Action.run(ctx, c, b)
+	if err == nil { // jobs found no longer parked on reading them again are not counted yet
+		done.Gone = max(done.Gone, int(b.Meant.Jobs)-done.Taken-done.HeldBack)
+	}
+	b.note(func(p *Progress) { p.Cleared = done })
+	watch()
+	if endErr := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, b.deed()) }); endErr != nil {
+		return endErr
+	}
+	return err
 }
 
-// parkedMoney returns the money of parked jobs by reason, of all or of one batch.
-func (g *Gateway) parkedMoney(ctx context.Context, batch string) (map[job.Reason]job.Totals, error) {
-	if g.Amount.Field == "" {
-		return nil, nil
+// meant returns the filter without jobs parked since Plan: nobody was asked about those.
+func (b *Bulk) meant() deadletter.Filter {
+	f := b.filter
+	if !b.met.Until.IsZero() {
+		f.Until = b.met.Until
 	}
-	if batch == "" {
-		return g.Books.ParkedMoney(ctx)
+	f.ToCount(b.Amount.Field != "")
+	if f.Limit > 0 {
+		f.Limit = int(b.Meant.Jobs)
 	}
-	of, _, err := g.Books.Batch(ctx, batch)
-	sums := map[job.Reason]job.Totals{}
-	for place, sum := range of.Places {
-		if place.State == job.Parked {
-			sums[place.Reason] = sum
-		}
-	}
-	return sums, err
+	return f
 }
+
+func (b *Bulk) note(what func(*Progress)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	what(&b.far)
+}
+
+func (b *Bulk) took(r job.Record) {
+	b.note(func(p *Progress) { p.Took.AddRecord(r, b.Amount.Field, b.Amount.Currency) })
+}
+
+func (b *Bulk) holdBack(_ job.Record, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[why]++
+}
+
+func (b *Bulk) deed() deadletter.Deed { return deadletter.Deed{Totals: b.Now().Took} }

@@ -134,7 +134,7 @@ func (b *Bulk) NeedsSecond() bool {
 // ask stores a request if the action needs a second person's approval; asked reports whether it does. The error
 // is then an Awaits, or why the request could not be stored.
 func (b *Bulk) ask(ctx context.Context, by By) (asked bool, err error) {
-	if b.granted != nil || b.vouched || b.seen == nil {
+	if b.granted != nil || b.vouched {
 		return false, nil
 	}
 	counted := b

@@ -118,7 +118,7 @@ func (u *unit) askLimits(s *set) (all []ledger.AskLimit) {
 type lookUp struct {
 	u     *unit
 	s     *set
-	pacer pacer
+	pacer workerPacer
 	look  job.Look
 	slot  job.Slot
 	at    time.Time     // when its request was written
@@ -130,7 +130,7 @@ type lookUp struct {
 func (u *unit) askOne(ctx context.Context, s *set) {
 	defer u.asker.nudge() // there is room for another one
 	defer u.askers.over()
-	l := &lookUp{u: u, s: s, pacer: pacer{u.pacer, s.cfg.Circuit, u.machine, s.tokens}}
+	l := &lookUp{u: u, s: s, pacer: workerPacer{u.pacer, s.cfg.Circuit, u.machine, s.tokens}}
 	claimed := l.begin(ctx)
 	u.askers.reached()
 	if !claimed {

@@ -155,7 +155,7 @@ func (d *Dispatcher) serve(u *unit) {
 	u.sorter.nudge()
 	u.recaller.nudge()
 	if u.now().cfg.Outcomes != nil {
-		u.teller.nudge()
+		u.feedMinder.nudge()
 	}
 }
 

@@ -23,7 +23,6 @@ import (
 	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
-	"spillway/internal/outcome"
 	"spillway/internal/queue"
 	"spillway/internal/tracing"
 	"spillway/internal/worker"
@@ -31,7 +30,7 @@ import (
 
 // unit is one gateway at work in this process:
 //
-//	queue server ──pull──▶ gate ◀──slots── pacer ◀── Redis
+//	queue server ◀──slots── queuePacer ◀── pacer ◀── Redis
 //	     │ delivery with its slot, by an asynq server that gateways share
 //	     ▼
 //	  worker ──▶ ledger.Open ──▶ gateway.Send ──▶ outcome.Judge ──▶ ledger.Done / Back, deadletter.Park, pacer.Hold
@@ -44,59 +43,59 @@ import (
 //	  asker      makes look-ups of pending jobs
 //	  sorter     moves jobs whose class is no longer configured
 //	  recaller   restores what was set at run time for lanes and routes
-//	  teller     watches the readers of the outcome feed
+//	  feedMinder watches the readers of the outcome feed
 //	  shelver    parks batches that stopped themselves
 //	started by the process's check of the totals:
 //	  mender     repairs what is lost or out of place
 type unit struct {
-	name      string
-	set       atomic.Pointer[set]
-	data      *incarnation.Watch
-	counted   ledger.Counted // money of the calls that this process has opened
-	machine   *ownMachine
-	pacer     *bucket.Pacer
-	server    *queue.Server
-	tools     tools
-	log       *slog.Logger
-	redis     redis.UniversalClient
-	calls     redis.UniversalClient // for the scripts of each call: they share round trips with those of all gateways
-	grace     time.Duration         // the longest call timeout that a stop waits for
-	hands     int                   // most jobs in flight in the server
-	pacing    sync.Mutex            // held while the pacer gets new limits
-	kept      bucket.PacerConfig
-	left      left                // jobs that can never be admitted; used only by the replayer
-	reflow    reflow              // used only by the replayer
-	setLive   bucket.SetLive      // for lanes and routes; used only by the recaller
-	sorted    atomic.Pointer[set] // with this configuration, no jobs are in lanes that no longer exist
-	limits    atomic.Int64        // version of the pacer's limits
-	refused   int64               // version of limits that could not be applied, which was logged; used only by the pulse
-	lapsing   sync.Mutex          // held while expired jobs are parked
-	idle      bool                // the last pulse found nothing to do; used only by the pulse
-	woken     atomic.Bool         // a message about it came since the last pulse
-	passed    bool                // the last pulse asked for a sweep and this process skipped it; used only by the pulse
-	unread    time.Time           // when an unreadable age of the data was last logged; used only by the pulse
-	ailing    atomic.Bool         // not served, because one of its keys is damaged
-	blind     error               // why the last pulse of this gateway failed; used only by the pulse
-	damaged   time.Time           // when a fault of this gateway alone was last logged; used only by the pulse
-	headSaid  time.Time           // see seal
-	outdated  time.Time           // when it was last logged that Redis refuses this process's limits as too old; used only by the pulse
-	confirmed bool                // the operator's confirmation of a restore was applied
-	restored  bool                // an operator confirmed a restore before this process started
-	stopped   context.Context
-	stop      context.CancelFunc
-	ctx       context.Context // of the loops
-	halt      context.CancelFunc
-	loops     sync.WaitGroup
+	name         string
+	set          atomic.Pointer[set]
+	data         *incarnation.Watch
+	counted      ledger.Counted // money of the calls that this process has opened
+	machine      *ownMachine
+	pacer        *bucket.Pacer
+	server       *queue.Server
+	tools        tools
+	log          *slog.Logger
+	redis        redis.UniversalClient
+	calls        redis.UniversalClient // for the scripts of each call: they share round trips with those of all gateways
+	grace        time.Duration         // the longest call timeout that a stop waits for
+	mostInFlight int                   // of jobs, in the server
+	pacing       sync.Mutex            // held while the pacer gets new limits
+	kept         bucket.PacerConfig
+	left         left                // jobs that can never be admitted; used only by the replayer
+	reflow       reflow              // used only by the replayer
+	setLive      bucket.SetLive      // for lanes and routes; used only by the recaller
+	sorted       atomic.Pointer[set] // with this configuration, no jobs are in lanes that no longer exist
+	limits       atomic.Int64        // version of the pacer's limits
+	refused      int64               // version of limits that could not be applied, which was logged; used only by the pulse
+	lapsing      sync.Mutex          // held while expired jobs are parked
+	idle         bool                // the last pulse found nothing to do; used only by the pulse
+	woken        atomic.Bool         // a message about it came since the last pulse
+	passed       bool                // the last pulse asked for a sweep and this process skipped it; used only by the pulse
+	unread       time.Time           // when an unreadable age of the data was last logged; used only by the pulse
+	ailing       atomic.Bool         // not served, because one of its keys is damaged
+	blind        error               // why the last pulse of this gateway failed; used only by the pulse
+	damaged      time.Time           // when a fault of this gateway alone was last logged; used only by the pulse
+	headSaid     time.Time           // see seal
+	outdated     time.Time           // when it was last logged that Redis refuses this process's limits as too old; used only by the pulse
+	confirmed    bool                // the operator's confirmation of a restore was applied
+	restored     bool                // an operator confirmed a restore before this process started
+	stopped      context.Context
+	stop         context.CancelFunc
+	ctx          context.Context // of the loops
+	halt         context.CancelFunc
+	loops        sync.WaitGroup
 
-	told   told
-	toldAt time.Time // when the last pulse had the feed checked; used only by the pulse
-	askers askers
-	looked atomic.Uint64 // look-ups so far, for the names of their owners
-	owner  string
+	feedHold feedHold
+	tendedAt time.Time // when the last pulse had the feed checked; used only by the pulse
+	askers   askers
+	looked   atomic.Uint64 // look-ups so far, for the names of their owners
+	owner    string
 
-	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, recaller, teller *errand
-	errands                                                                                       []*errand // all of these
-	trying                                                                                        bool      // the machine is out of service and being tested; used only by the minder
+	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, recaller, feedMinder *errand
+	errands                                                                                           []*errand // all of these
+	trying                                                                                            bool      // the machine is out of service and being tested; used only by the minder
 }
 
 type tools struct {
@@ -125,13 +124,13 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	t := d.tools
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
-		grace: g.Request.Timeout, hands: concurrency(g), owner: newOwner()}
+		grace: g.Request.Timeout, mostInFlight: concurrency(g), owner: newOwner()}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)
 	u.shelver, u.minder = u.errand(u.shelve), u.errand(u.mind)
 	u.asker, u.sorter, u.recaller = u.errand(u.ask), u.errand(u.sort), u.errand(u.recall)
-	u.teller = u.errand(u.tell)
+	u.feedMinder = u.errand(u.tendFeed)
 	u.machine = newMachine(g.Name, t.faults, u.log, u.minder.nudge)
 	var err error
 	if u.pacer, err = Pacer(u.calls, g, t.pacing); err != nil {
@@ -146,7 +145,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	u.mender = u.errand(u.mend(first.books))
 	u.kept = pacing(g, Limits{Limits: g.Leak.Limits})
 	u.server = queue.NewServer(u.calls, queue.ServerConfig{
-		Gateway: g.Name, Concurrency: u.hands, Gate: gate{u.pacer, u.data, u.machine, u.tokens, &u.told}, Handle: u.handle,
+		Gateway: g.Name, Concurrency: u.mostInFlight, Pacer: queuePacer{u.pacer, u.data, u.machine, u.tokens, &u.feedHold}, Handle: u.handle,
 		Grace: g.Request.Timeout + 5*time.Second, Consumers: t.consume, Log: t.log,
 	})
 	u.server.Order(g.Priority.List())
@@ -165,60 +164,6 @@ func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucke
 // handle passes one delivery to the worker. An error means that nothing was recorded: the task comes again.
 func (u *unit) handle(ctx context.Context, d job.Delivery) error {
 	return u.now().worker.Handle(ctx, d)
-}
-
-func callConfig(g config.Gateway) (gateway.Config, error) {
-	secure, err := g.Request.TLS.Config()
-	if err != nil {
-		return gateway.Config{}, fmt.Errorf("tls: %w", err)
-	}
-	signs, err := signing(g.Request.Sign)
-	if err != nil {
-		return gateway.Config{}, fmt.Errorf("sign.private_key: %w", err)
-	}
-	headers := make(map[string]string, len(g.Request.Headers))
-	for name, value := range g.Request.Headers {
-		headers[name] = value.Reveal()
-	}
-	return gateway.Config{URL: g.Request.URL.Reveal(), Method: g.Request.Method, Encoding: g.Request.Encoding, Headers: headers,
-		JobHeaders: jobHeaders(g.Request), Strip: g.Request.Strip,
-		Key: g.Request.Key, Timeout: g.Request.Timeout, MaxConns: concurrency(g), TLS: secure,
-		Proxy: g.Request.Proxy.Reveal(), Sign: signs, OAuth2: granting(g.Request.OAuth2)}, nil
-}
-
-func jobHeaders(q config.Request) map[string][]gateway.HeaderPart {
-	all := make(map[string][]gateway.HeaderPart, len(q.JobHeaders))
-	for name, parts := range q.JobHeaders {
-		for _, p := range parts {
-			all[name] = append(all[name], gateway.HeaderPart{Text: p.Text.Reveal(), Secret: p.Variable.Reveal(), Place: p.Place})
-		}
-	}
-	return all
-}
-
-// Via returns the proxy through which a gateway is called; nil if there is none.
-func Via(g config.Gateway) (*gateway.Proxy, error) {
-	return gateway.ParseProxy(g.Request.Proxy.Reveal())
-}
-
-func signing(s config.Sign) (gateway.Sign, error) {
-	key, err := s.Key()
-	to := gateway.Sign{Header: s.Header, Value: s.Value, Secret: []byte(s.Secret.Reveal()), Key: key, Algorithm: s.Algorithm, Content: s.Content,
-		Encoding: s.Encoding, TimestampHeader: s.TimestampHeader, Timestamp: s.Timestamp}
-	if s.JWS != nil {
-		to.JWS = &gateway.JWS{KeyID: s.JWS.KeyID, Unencoded: s.JWS.Unencoded, Protected: s.JWS.Protected}
-	}
-	return to, err
-}
-
-func table(g config.Gateway) (outcome.Table, error) {
-	a := g.Answers
-	t, err := outcome.Profile(a.Profile)
-	if err != nil {
-		return outcome.Table{}, err
-	}
-	t, err = t.With(a.Rules)
-	return t.Referring(g.Reference).Needing(a.DoneNeeds).Matching(a.Matches).Saving(a.Saved[config.Class5xx]).Holding(g.Hold.Max).Hiding(maskOf(g).hide), err
 }
 
 // Bounds on the jobs of one gateway that a process may have in flight.
@@ -251,8 +196,8 @@ func processName() string {
 	return fmt.Sprintf("%s.%d", host, os.Getpid())
 }
 
-// pacer adapts a bucket.Pacer to the worker and the queue's gate.
-type pacer struct {
+// workerPacer adapts a bucket.Pacer to the worker.
+type workerPacer struct {
 	*bucket.Pacer
 	circuit job.Circuit
 	machine *ownMachine
@@ -260,7 +205,7 @@ type pacer struct {
 }
 
 // barred returns why no slot can be used now, or nil.
-func (p pacer) barred() error {
+func (p workerPacer) barred() error {
 	switch {
 	case p.machine.unfit() != nil:
 		return errUnfit
@@ -270,41 +215,41 @@ func (p pacer) barred() error {
 	return nil
 }
 
-func (p pacer) Take(ctx context.Context, cost int64, id string) (job.Slot, error) {
+func (p workerPacer) Take(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	if err := p.barred(); err != nil {
 		return job.Slot{}, err
 	}
 	return p.Pacer.Take(ctx, cost, id)
 }
 
-func (p pacer) Retake(ctx context.Context, cost int64, id string) (job.Slot, error) {
+func (p workerPacer) Retake(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	if err := p.barred(); err != nil {
 		return job.Slot{}, err
 	}
 	return p.Pacer.Retake(ctx, cost, id)
 }
 
-func (p pacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
+func (p workerPacer) Failed(ctx context.Context, f job.Failure) (job.Fallout, error) {
 	return p.Pacer.Failed(ctx, p.circuit, f)
 }
 
-// gate adapts the pacer to the queue. Nothing is pulled while the data is doubtful, this machine can't call,
+// queuePacer adapts the pacer to the queue. Nothing is pulled while the data is doubtful, this machine can't call,
 // there is no access token, or a reader of outcomes is too far behind.
-type gate struct {
+type queuePacer struct {
 	*bucket.Pacer
-	data    *incarnation.Watch
-	machine *ownMachine
-	tokens  func() *access.Keeper
-	told    *told
+	data     *incarnation.Watch
+	machine  *ownMachine
+	tokens   func() *access.Keeper
+	feedHold *feedHold
 }
 
-func (g gate) free() bool {
-	return g.data.Free() && g.machine.unfit() == nil && g.tokens().Ready() && !g.told.held()
+func (g queuePacer) free() bool {
+	return g.data.Free() && g.machine.unfit() == nil && g.tokens().Ready() && !g.feedHold.held()
 }
 
-func (g gate) Next(ctx context.Context) (job.Slot, error) {
+func (g queuePacer) Next(ctx context.Context) (job.Slot, error) {
 	for {
-		if err := cmp.Or(g.data.Wait(ctx), g.machine.wait(ctx), g.told.wait(ctx)); err != nil {
+		if err := cmp.Or(g.data.Wait(ctx), g.machine.wait(ctx), g.feedHold.wait(ctx)); err != nil {
 			return job.Slot{}, err
 		}
 		s, err := g.Pacer.Next(ctx)
@@ -312,7 +257,7 @@ func (g gate) Next(ctx context.Context) (job.Slot, error) {
 			return s, err
 		}
 		g.Empty(ctx, s)
-		if g.told.held() {
+		if g.feedHold.held() {
 			continue
 		}
 		if err := g.tokens().Wait(ctx); err != nil { // only now that there is a job to call: an idle gateway needs no token
@@ -321,15 +266,15 @@ func (g gate) Next(ctx context.Context) (job.Slot, error) {
 	}
 }
 
-func (g gate) More(most int) []job.Slot {
+func (g queuePacer) More(most int) []job.Slot {
 	if !g.free() {
 		return nil
 	}
 	return g.Pacer.More(most)
 }
 
-func (g gate) Passed(s job.Slot) bool {
-	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil || !g.tokens().Ready() || g.told.held()
+func (g queuePacer) Passed(s job.Slot) bool {
+	return g.Pacer.Passed(s, time.Now()) || g.machine.unfit() != nil || !g.tokens().Ready() || g.feedHold.held()
 }
 
 // sender adapts the gateway client to the worker.

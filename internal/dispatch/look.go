@@ -255,7 +255,7 @@ func hold(ctx context.Context, c redis.UniversalClient, g config.Gateway) (h buc
 	}
 	var from time.Time // it is unknown since when data has been in doubt
 	if why == "" && !h.Paused && told != nil && !told.Held.IsZero() {
-		why, from = untold(g, *told), told.Held
+		why, from = feedHeld(g, *told), told.Held
 	}
 	if why != "" {
 		h.Paused, h.Barred, h.PauseWhy, h.Since = true, true, why, from

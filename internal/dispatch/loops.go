@@ -73,8 +73,8 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 	if d.over.since.IsZero() {
 		d.over.since = now
 	}
-	if now.Sub(d.over.told) > tellEvery && d.from == 0 {
-		d.over.told, d.over.telling = now, len(d.units())
+	if now.Sub(d.over.reported) > tellEvery && d.from == 0 {
+		d.over.reported, d.over.telling = now, len(d.units())
 	}
 	if d.over.telling > 0 { // all gateways, some at a time if they are many
 		s = ledger.Slow{Process: processName(), For: now.Sub(d.over.since), Slots: slots}
@@ -89,8 +89,8 @@ func (d *Dispatcher) overloaded() (s ledger.Slow) {
 
 // overload is since when this process is too slow, and when Redis was last told; zero if it is not.
 type overload struct {
-	since, told time.Time
-	telling     int // number of gateways still to be told since then
+	since, reported time.Time
+	telling         int // number of gateways still to be told since then
 }
 
 // pulseOnce reads the gateways once. A fault of a single gateway is logged and does not affect the others.
@@ -205,7 +205,7 @@ func (u *unit) feel(ctx context.Context, p ledger.Pulse, next time.Duration) err
 	u.idle = p.Pending == 0 && p.Rejected == 0 && p.DueIn < 0 && (p.AskIn < 0 || p.AskIn > askSoon) && !p.Sweep && !p.Shelve
 	if p.Pending > 0 {
 		u.pacer.Wake()
-		u.tellIfDue()
+		u.tendFeedIfDue()
 	}
 	if p.DueIn >= 0 && p.DueIn < next {
 		u.mover.nudge()

@@ -71,11 +71,11 @@ func TestAnUnfitProcessPullsNothing(t *testing.T) {
 		if err := d.Fit(); err == nil || !strings.Contains(err.Error(), u.name) || !strings.Contains(err.Error(), "too many open files") {
 			t.Errorf("fit: %v", err)
 		}
-		if _, err := (pacer{u.pacer, u.now().cfg.Circuit, u.machine, u.tokens()}).Take(t.Context(), 1, ""); err == nil {
-			t.Error("a job that was pulled past the gate gets a slot")
+		if _, err := (workerPacer{u.pacer, u.now().cfg.Circuit, u.machine, u.tokens()}).Take(t.Context(), 1, ""); err == nil {
+			t.Error("a job that was pulled past the pacer gets a slot")
 		}
 		r.put(0, 30)
-		if s, err := u.pacer.Take(t.Context(), 1, ""); err != nil || !(gate{u.pacer, u.data, u.machine, u.tokens, &u.told}).Passed(s) {
+		if s, err := u.pacer.Take(t.Context(), 1, ""); err != nil || !(queuePacer{u.pacer, u.data, u.machine, u.tokens, &u.feedHold}).Passed(s) {
 			t.Errorf("a slot in hand is used: %v", err)
 		}
 		testkit.Eventually(t, 20*time.Second, "all to be done", func() bool { return r.standing(0).Done == 30 })

@@ -34,8 +34,8 @@ func lookAtFeed(ctx context.Context, c redis.UniversalClient, g config.Gateway) 
 	return &s, nil
 }
 
-// untold says why a gateway whose outcomes are not read is not called.
-func untold(g config.Gateway, s feed.Standing) string {
+// feedHeld says why a gateway whose outcomes are not read is not called.
+func feedHeld(g config.Gateway, s feed.Standing) string {
 	behind := int64(0)
 	for _, r := range s.Readers {
 		if r.Reader == s.WaitsFor {
@@ -46,40 +46,40 @@ func untold(g config.Gateway, s feed.Standing) string {
 		g.Outcomes.MaxBehind)
 }
 
-// told says whether a gateway is held because a reader of its outcomes is too far behind. The zero told: it is
+// feedHold says whether a gateway is held because a reader of its outcomes is too far behind. The zero feedHold: it is
 // not held. It is safe for concurrent use.
-type told struct {
+type feedHold struct {
 	mu   sync.Mutex
 	free chan struct{} // closed when the hold ends; nil: no hold
 }
 
-func (t *told) held() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.free != nil
+func (h *feedHold) held() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.free != nil
 }
 
 // set sets whether it is held, and reports whether that changed.
-func (t *told) set(held bool) (changed bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (h *feedHold) set(held bool) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	switch {
-	case held == (t.free != nil):
+	case held == (h.free != nil):
 		return false
 	case held:
-		t.free = make(chan struct{})
+		h.free = make(chan struct{})
 	default:
-		close(t.free)
-		t.free = nil
+		close(h.free)
+		h.free = nil
 	}
 	return true
 }
 
 // wait waits until it is not held.
-func (t *told) wait(ctx context.Context) error {
-	t.mu.Lock()
-	free := t.free
-	t.mu.Unlock()
+func (h *feedHold) wait(ctx context.Context) error {
+	h.mu.Lock()
+	free := h.free
+	h.mu.Unlock()
 	if free == nil {
 		return nil
 	}
@@ -92,12 +92,12 @@ func (t *told) wait(ctx context.Context) error {
 }
 
 const (
-	tellSoon = time.Second      // how often the feed of an active gateway is checked
-	tellLate = 10 * time.Second // how often that of an idle one is
+	tendSoon = time.Second      // how often the feed of an active gateway is checked
+	tendLate = 10 * time.Second // how often that of an idle one is
 )
 
-// tell drops outcomes that all readers have read, and holds the gateway while one of them is too far behind.
-func (u *unit) tell(ctx context.Context) time.Duration {
+// tendFeed drops outcomes that all readers have read, and holds the gateway while one of them is too far behind.
+func (u *unit) tendFeed(ctx context.Context) time.Duration {
 	g := u.now().cfg
 	f := Feed(u.redis, g)
 	if f == nil {
@@ -110,28 +110,28 @@ func (u *unit) tell(ctx context.Context) time.Duration {
 		return loopBackoff
 	}
 	u.goOn(g, s)
-	if u.told.held() {
-		return tellSoon
+	if u.feedHold.held() {
+		return tendSoon
 	}
-	return tellLate // the pulse of an active gateway nudges it earlier
+	return tendLate // the pulse of an active gateway nudges it earlier
 }
 
-// tellIfDue has the feed of an active gateway checked if that is due.
-func (u *unit) tellIfDue() {
-	if u.now().cfg.Outcomes != nil && time.Since(u.toldAt) >= tellSoon {
-		u.toldAt = time.Now()
-		u.teller.nudge()
+// tendFeedIfDue has the feed of an active gateway checked if that is due.
+func (u *unit) tendFeedIfDue() {
+	if u.now().cfg.Outcomes != nil && time.Since(u.tendedAt) >= tendSoon {
+		u.tendedAt = time.Now()
+		u.feedMinder.nudge()
 	}
 }
 
 // goOn holds or releases the gateway, depending on the feed.
 func (u *unit) goOn(g config.Gateway, s feed.Standing) {
 	held := !s.Held.IsZero()
-	if !u.told.set(held) {
+	if !u.feedHold.set(held) {
 		return
 	}
 	if held {
-		u.log.Warn("no calls: " + untold(g, s))
+		u.log.Warn("no calls: " + feedHeld(g, s))
 		u.pacer.Wake()
 		return
 	}

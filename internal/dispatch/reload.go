@@ -3,144 +3,13 @@ package dispatch
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"reflect"
 	"time"
 
-	"spillway/internal/access"
 	"spillway/internal/bucket"
-	"spillway/internal/clock"
 	"spillway/internal/config"
-	"spillway/internal/deadletter"
-	"spillway/internal/gateway"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
-	"spillway/internal/outcome"
-	"spillway/internal/worker"
 )
-
-// set is what a unit uses for its current configuration. A reload replaces it: a call ends with the set with
-// which it began.
-type set struct {
-	cfg    config.Gateway
-	books  *ledger.Books
-	client *gateway.Client            // for jobs without a route
-	routes map[string]*gateway.Client // for the others
-	tokens *access.Keeper             // nil: calls carry none
-	worker *worker.Worker
-	asks   *lookups // nil: no look-ups
-	began  time.Time
-	sheds  bool // an earlier set had classes or lanes that this one lacks
-}
-
-func (u *unit) now() *set { return u.set.Load() }
-
-func (u *unit) tokens() *access.Keeper { return u.now().tokens }
-
-// close closes what the set opened. Its calls in flight finish.
-func (s *set) close() {
-	s.tokens.Close()
-	if s.asks != nil {
-		s.asks.close()
-	}
-	s.client.Close()
-	for _, c := range s.routes {
-		c.Close()
-	}
-}
-
-// newSet makes the set for a configuration, or returns why that is not possible. It changes nothing.
-func (u *unit) newSet(g config.Gateway) (*set, error) {
-	ended := func(taskID string) { u.server.Ended(taskID) }
-	s := &set{cfg: g, began: time.Now()}
-	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, func(n int64) { s.worker.Unrouted(n) }, u.setAside})
-	own := g.Own()
-	how, err := callConfig(own)
-	how.Pool, how.Dial = u.tools.pool, u.tools.dial
-	if err == nil {
-		s.client, err = gateway.New(how)
-	}
-	if err == nil {
-		s.tokens, err = u.keeper(own, how)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("gateway %s: request: %w", g.Name, err)
-	}
-	if s.asks, err = newLookups(g, s.tokens, u.tools.dial); err != nil {
-		return nil, fmt.Errorf("gateway %s: %w", g.Name, err)
-	}
-	if s.asks != nil {
-		u.tools.looking.begin(g.Name)
-	}
-	answers, err := s.table(own)
-	if err != nil {
-		return nil, fmt.Errorf("gateway %s: answers: %w", g.Name, err)
-	}
-	parking := Store(u.calls, g)
-	parking.TaskEnded = ended
-	working := u.working(s, parking, answers)
-	if working.Routes, err = u.routes(s); err != nil {
-		return nil, err
-	}
-	s.worker = worker.New(working)
-	return s, nil
-}
-
-// table returns what a gateway's answers mean, for the jobs of one route.
-func (s *set) table(g config.Gateway) (outcome.Table, error) {
-	answers, err := table(g)
-	if s.tokens != nil {
-		answers = answers.Hiding(maskOf(g).with(s.tokens))
-	}
-	return answers, err
-}
-
-// routes returns how to call the jobs of each route.
-func (u *unit) routes(s *set) (map[string]worker.Route, error) {
-	if len(s.cfg.Routes) == 0 {
-		return nil, nil
-	}
-	all := make(map[string]worker.Route, len(s.cfg.Routes))
-	s.routes = make(map[string]*gateway.Client, len(s.cfg.Routes))
-	for _, name := range s.cfg.RouteNames() {
-		as, _ := s.cfg.On(name)
-		how, err := callConfig(as)
-		how.Pool, how.Dial = u.tools.pool, u.tools.dial
-		if err == nil {
-			s.routes[name], err = gateway.New(how)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("gateway %s: routes.%s.request: %w", as.Name, name, err)
-		}
-		answers, err := s.table(as)
-		if err != nil {
-			return nil, fmt.Errorf("gateway %s: routes.%s.answers: %w", as.Name, name, err)
-		}
-		all[name] = worker.Route{Sender: sender{s.routes[name], u.machine, s.tokens, u.tools.made}, Judge: answers, Sent: sent(as), Circuit: s.cfg.RouteCircuit(name), OwnHost: hostOf(as) != hostOf(s.cfg.Own())}
-	}
-	return all, nil
-}
-
-// hostOf returns the host that a gateway calls; empty if unknown.
-func hostOf(g config.Gateway) string {
-	u, err := url.Parse(g.Request.URL.Reveal())
-	if err != nil {
-		return ""
-	}
-	return u.Host
-}
-
-// working returns the worker's configuration for a set.
-func (u *unit) working(s *set, parking *deadletter.Store, answers outcome.Table) worker.Config {
-	g, t := s.cfg, u.tools
-	return worker.Config{
-		Gateway: g.Name, Pacer: pacer{u.pacer, g.Circuit, u.machine, s.tokens}, Ledger: noting{s.books, u}, DeadLetters: parking,
-		Sender: sender{s.client, u.machine, s.tokens, u.tools.made}, Judge: answers, Backoff: outcome.Backoff{First: g.Retry.First, Max: g.Retry.Max}.Delay,
-		Attempts: g.Retry.Attempts, Timeout: g.Request.Timeout,
-		Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Sent: sent(g.Own()),
-		Owner: newOwner(), Stopping: u.stopped, Clock: clock.Real{}, Metrics: t.working, Log: t.log, Traces: t.traces,
-	}
-}
 
 // Reloaded is the result of a reload.
 type Reloaded struct {
@@ -242,8 +111,8 @@ const manyMore = 4
 // feasible returns the unit's gateway as far as it can change while running, and what does not change.
 func (u *unit) feasible(g config.Gateway) (as config.Gateway, kept []string) {
 	g, kept = bounded(g, u.grace)
-	if concurrency(g) > manyMore*u.hands {
-		kept = append(kept, fmt.Sprintf("more than %d calls of %s at once from this process", u.hands, u.name))
+	if concurrency(g) > manyMore*u.mostInFlight {
+		kept = append(kept, fmt.Sprintf("more than %d calls of %s at once from this process", u.mostInFlight, u.name))
 	}
 	return g, kept
 }
@@ -267,7 +136,7 @@ func (u *unit) settleIn(ctx context.Context) {
 	u.server.Order(u.now().cfg.Priority.List())
 	u.replayer.nudge()
 	u.asker.nudge()
-	u.teller.nudge()
+	u.feedMinder.nudge()
 	u.sorter.nudge()
 	u.recaller.nudge()
 	u.pacer.Wake()

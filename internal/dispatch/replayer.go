@@ -37,13 +37,13 @@ func (u *unit) replay(ctx context.Context) time.Duration {
 // left is what a replayer knows of jobs that can never be admitted, because admission was made smaller than
 // their cost: they must not block others.
 type left struct {
-	set   *set      // the configuration they were found with: a reload checks all again
-	since time.Time // when the check from the beginning started
-	upTo  int64     // all parked jobs up to this place are among them
-	cost  int64     // jobs with this cost or more can never be admitted; MaxInt64: unknown
-	jobs  int       // found so far
-	said  int       // as logged
-	told  int64     // the place stored in Redis; -1: unknown
+	set    *set      // the configuration they were found with: a reload checks all again
+	since  time.Time // when the check from the beginning started
+	upTo   int64     // all parked jobs up to this place are among them
+	cost   int64     // jobs with this cost or more can never be admitted; MaxInt64: unknown
+	jobs   int       // found so far
+	said   int       // as logged
+	stored int64     // the place stored in Redis; -1: unknown
 }
 
 // begin restarts at the oldest job if that is due, and reports whether it is.
@@ -54,7 +54,7 @@ func (u *unit) begin(now *set) bool {
 	}
 	u.sayLeft()
 	if l.set != now {
-		l.said, l.told = 0, -1
+		l.said, l.stored = 0, -1
 	}
 	l.set, l.since, l.upTo, l.cost, l.jobs = now, time.Now(), 0, math.MaxInt64, 0
 	return true
@@ -148,13 +148,13 @@ func (u *unit) sayLeft() {
 
 // leave lets new jobs pass those that can never be admitted.
 func (u *unit) leave(ctx context.Context, books *ledger.Books) error {
-	if u.left.upTo == u.left.told {
+	if u.left.upTo == u.left.stored {
 		return nil
 	}
 	if err := books.LeaveBehind(ctx, u.left.upTo); err != nil {
 		return err
 	}
-	u.left.told = u.left.upTo
+	u.left.stored = u.left.upTo
 	return nil
 }
 

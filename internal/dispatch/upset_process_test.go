@@ -15,7 +15,7 @@ import (
 	"spillway/internal/worker"
 )
 
-// upsetProcess is one dispatcher: the real pacer, pulse, gate and worker. The queue and the books are left out: each slot has a job, and
+// upsetProcess is one dispatcher: the real pacer, pulse and worker. The queue and the books are left out: each slot has a job, and
 // pulling and opening it take a round trip to Redis each.
 type upsetProcess struct {
 	t     *upsetTrial
@@ -112,7 +112,7 @@ func (p *upsetProcess) listen(ctx context.Context) {
 // pull passes each slot to a worker, as the queue does.
 func (p *upsetProcess) pull(ctx context.Context) {
 	u := p.d.units()[0]
-	g := gate{u.pacer, u.data, u.machine, u.tokens, &u.told}
+	g := queuePacer{u.pacer, u.data, u.machine, u.tokens, &u.feedHold}
 	for {
 		s, err := g.Next(ctx)
 		if err != nil {
@@ -128,7 +128,7 @@ func (p *upsetProcess) pull(ctx context.Context) {
 	}
 }
 
-func (p *upsetProcess) handle(g gate, s job.Slot) {
+func (p *upsetProcess) handle(g queuePacer, s job.Slot) {
 	ctx := context.Background()
 	if p.ask(ctx) != nil { // the pull
 		g.Empty(ctx, s)

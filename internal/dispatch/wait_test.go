@@ -34,7 +34,7 @@ func TestALookUpBetweenPagesPauses(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Close(t.Context()) // its slots are refused at once
-	l := &lookUp{u: &unit{ctx: t.Context()}, s: &set{}, pacer: pacer{Pacer: p, machine: &ownMachine{}}, until: time.Now().Add(10 * firstWrite)}
+	l := &lookUp{u: &unit{ctx: t.Context()}, s: &set{}, pacer: workerPacer{Pacer: p, machine: &ownMachine{}}, until: time.Now().Add(10 * firstWrite)}
 	n := &atomic.Int64{}
 	if l.goOn(tries{t.Context(), n}) {
 		t.Error("it goes on without a slot")

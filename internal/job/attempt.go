@@ -198,9 +198,9 @@ type Slot struct {
 	Seen int64
 	// Counted is the time at which Redis counts the call, unless it is told another one, in µs.
 	Counted int64
-	// Books is the epoch of the pacer state that the slot was taken from. It changes whenever that state is
+	// StateID is the number of the pacer state that the slot was taken from. It changes whenever that state is
 	// recreated.
-	Books int64
+	StateID int64
 	// Asked is when the slot was granted for a job still to be pulled, in µs on the pacer's own clock. Zero
 	// means that the job was already pulled.
 	Asked int64

@@ -18,7 +18,7 @@ func TestNobodyListensForCancellations(t *testing.T) {
 	r.srv = NewServer(r.c, r.srv.cfg)
 	r.srv.Start()
 	r.put(1, 1)
-	r.gate.allow <- struct{}{}
+	r.pacer.allow <- struct{}{}
 	testkit.Eventually(t, 20*time.Second, "the job", func() bool { return len(r.deliveries()) == 1 })
 	if n := r.c.PubSubNumSub(t.Context(), cancelChannel).Val()[cancelChannel]; n != 0 {
 		t.Errorf("%d connections wait for cancellations", n)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,17 +177,17 @@ func (c *consumer) EvalSha(ctx context.Context, sha string, keys []string, args 
 	case c.isBeat(keys):
 		return c.beats(ctx, sha, keys, args)
 	}
-	told := c.tell(keys, args)
-	if told.ended() {
+	asked := c.translate(keys, args)
+	if asked.ended() {
 		return did(ctx)
 	}
-	return c.UniversalClient.EvalSha(ctx, sha, told.keys, told.args...)
+	return c.UniversalClient.EvalSha(ctx, sha, asked.keys, asked.args...)
 }
 
 // Eval passes on a script that Redis did not know.
 func (c *consumer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	told := c.tell(keys, args)
-	return c.UniversalClient.Eval(ctx, script, told.keys, told.args...)
+	asked := c.translate(keys, args)
+	return c.UniversalClient.Eval(ctx, script, asked.keys, asked.args...)
 }
 
 // dequeue waits for a job and answers like asynq's script.
@@ -273,7 +274,7 @@ func (c *consumer) rest() {
 	trim := c.idle%trimAfter == 0
 	c.mu.Unlock()
 	if trim {
-		c.own.hands.trim()
+		c.own.pool.trim()
 	}
 }
 
@@ -287,7 +288,7 @@ const mostConsumers = 16
 type Consumers struct {
 	redis redis.UniversalClient
 	log   *slog.Logger
-	hands *Hands
+	pool  *pool
 	most  int // asynq servers
 
 	mu     sync.Mutex
@@ -297,7 +298,7 @@ type Consumers struct {
 
 // NewConsumers returns Consumers without an asynq server; each is started with its first job.
 func NewConsumers(c redis.UniversalClient, log *slog.Logger) *Consumers {
-	return &Consumers{redis: c, log: log, hands: NewHands(), most: mostConsumers}
+	return &Consumers{redis: c, log: log, pool: newPool(), most: mostConsumers}
 }
 
 // join assigns a gateway's server to the consumer with the fewest gateways. The ids of its tasks there begin
@@ -334,5 +335,49 @@ func (cs *Consumers) Close() {
 		ending.Go(c.close)
 	}
 	ending.Wait()
-	cs.hands.Close()
+	cs.pool.Close()
+}
+
+// command is a command of asynq's about a task, with the task's own id.
+type command struct {
+	keys   []string
+	args   []any
+	server *Server // the task's server; nil: unknown, or it has stopped
+	taskID string
+}
+
+// translate returns the arguments of an asynq script with the task's own id, which is its first argument and part of
+// the task's key and message. Scripts that concern no task are unchanged.
+func (c *consumer) translate(keys []string, args []any) command {
+	t := command{keys: keys, args: args}
+	if len(args) == 0 {
+		return t
+	}
+	id, _ := args[0].(string)
+	mark, taskID := unmarked(id)
+	if mark == "" {
+		return t
+	}
+	t.server, t.taskID, t.keys, t.args = c.server(mark), taskID, slices.Clone(keys), slices.Clone(args)
+	t.args[0] = taskID
+	for i, key := range t.keys {
+		if rest, is := strings.CutSuffix(key, ":t:"+id); is {
+			t.keys[i] = rest + ":t:" + taskID
+		}
+	}
+	for i, arg := range t.args {
+		if msg, is := arg.([]byte); is {
+			t.args[i] = with(msg, idField, taskID)
+		}
+	}
+	return t
+}
+
+// ended reports whether the command acknowledges a task that is already removed.
+func (t command) ended() bool {
+	if t.server == nil || !t.server.src.keys.isEnd(t.keys) {
+		return false
+	}
+	t.server.src.over(t.taskID)
+	return t.server.src.ended.take(t.taskID)
 }

@@ -29,7 +29,7 @@ func TestATaskThatHasEndedIsNotEndedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, log := setup(t), &testkit.Log{}
-			r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Grace: 5 * time.Second,
+			r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Pacer: r.pacer, Grace: 5 * time.Second,
 				Log: slog.New(slog.NewTextHandler(log, nil)), Handle: func(ctx context.Context, d job.Delivery) error {
 					r.endIt(d.TaskID)
 					r.srv.Ended(d.TaskID)

@@ -30,7 +30,7 @@ func (r *rig) undecodable(id string) {
 	r.c.LPush(context.Background(), r.keys.Pending(), id)
 }
 
-// drained waits until the queue is empty and asynq is back at the gate.
+// drained waits until the queue is empty and asynq is back at the pacer.
 func (r *rig) drained() {
 	r.t.Helper()
 	testkit.Eventually(r.t, 5*time.Second, "the queue to be empty", func() bool {
@@ -62,21 +62,21 @@ func TestATaskThatIsNeverDeliveredShiftsNoSlot(t *testing.T) {
 	if got := r.slotsOf(); !slices.Equal(got, []int64{2, 3, 4}) {
 		t.Errorf("pulled for slots 2, 3 and 4, delivered with %v", got)
 	}
-	if r.gate.given() != 0 {
+	if r.pacer.given() != 0 {
 		t.Fatal("a slot came back before it had passed")
 	}
-	r.gate.letPass(1)
+	r.pacer.letPass(1)
 	r.put(4, 4)
 	r.allow(1)
-	testkit.Eventually(t, 5*time.Second, "the slot of the task that never came", func() bool { return slices.Equal(r.gate.returned(), []int64{1}) })
+	testkit.Eventually(t, 5*time.Second, "the slot of the task that never came", func() bool { return slices.Equal(r.pacer.returned(), []int64{1}) })
 }
 
 // A job that waited for asynq until its slot had passed is delivered without a slot. The next one keeps its own.
 func TestASlotThatPassedBeforeAsynqCameIsGivenBack(t *testing.T) {
 	t.Parallel()
-	gate := newFakeGate()
-	gate.letPass(1)
-	c := &source{gate: gate, hands: NewHands(), ready: map[string]job.Slot{"a": {At: 1}, "b": {At: 2}}, coming: map[string]time.Time{},
+	pacer := newFakePacer()
+	pacer.letPass(1)
+	c := &source{pacer: pacer, pool: newPool(), ready: map[string]job.Slot{"a": {At: 1}, "b": {At: 2}}, coming: map[string]time.Time{},
 		jobs: []pulled{{task: "a"}, {task: "b"}}}
 	for _, want := range []string{"a", "b"} {
 		if p, ok, more := c.next(time.Now()); !ok || p.task != want || more != (want == "a") {
@@ -84,7 +84,7 @@ func TestASlotThatPassedBeforeAsynqCameIsGivenBack(t *testing.T) {
 		}
 	}
 	c.pulls.Wait()
-	if got := gate.returned(); !slices.Equal(got, []int64{1}) {
+	if got := pacer.returned(); !slices.Equal(got, []int64{1}) {
 		t.Errorf("slots %v came back, want the first", got)
 	}
 	if first, second := c.take("a"), c.take("b"); !first.Zero() || second.At != 2 {
@@ -101,7 +101,7 @@ func TestAnUnreadableMessageGivesItsSlotBack(t *testing.T) {
 	r.undecodable("junk")
 	r.start()
 	r.allow(1)
-	testkit.Eventually(t, 5*time.Second, "its slot", func() bool { return slices.Equal(r.gate.returned(), []int64{1}) })
+	testkit.Eventually(t, 5*time.Second, "its slot", func() bool { return slices.Equal(r.pacer.returned(), []int64{1}) })
 	if got := r.slotsOf(); !slices.Equal(got, []int64{2, 3, 4}) {
 		t.Errorf("pulled for slots 2, 3 and 4, delivered with %v", got)
 	}
@@ -119,7 +119,7 @@ func TestStopGivesLeftSlotsBack(t *testing.T) {
 		return r.c.ZCard(context.Background(), r.keys.AsynqRetry()).Val() == 1
 	})
 	r.srv.Stop(context.Background())
-	if got := r.gate.returned(); !slices.Equal(got, []int64{1}) {
+	if got := r.pacer.returned(); !slices.Equal(got, []int64{1}) {
 		t.Errorf("slots %v came back, want the first", got)
 	}
 }
@@ -145,9 +145,9 @@ func TestAMessageIsReadAsAsynqWritesIt(t *testing.T) {
 // A task that asynq ends without a handler frees its place at once.
 func TestATaskThatAsynqEndsItselfFreesItsPlace(t *testing.T) {
 	t.Parallel()
-	gate := newFakeGate()
+	pacer := newFakePacer()
 	stop, halt := context.WithCancel(t.Context())
-	c := &source{gate: gate, hands: NewHands(), most: 1, stop: stop, ready: map[string]job.Slot{}, ending: map[string]time.Time{},
+	c := &source{pacer: pacer, pool: newPool(), most: 1, stop: stop, ready: map[string]job.Slot{}, ending: map[string]time.Time{},
 		coming: map[string]time.Time{"late": time.Now()}}
 	if c.begin(); c.waiting {
 		t.Fatal("there is a wait for a slot without a place")
@@ -163,18 +163,18 @@ func TestATaskThatAsynqEndsItselfFreesItsPlace(t *testing.T) {
 	c.pulls.Wait()
 }
 
-// slowGate takes its time to take slots back.
-type slowGate struct {
-	*fakeGate
+// slowPacer takes its time to take slots back.
+type slowPacer struct {
+	*fakePacer
 	taken chan struct{}
 }
 
-func (g slowGate) Empty(ctx context.Context, slots ...job.Slot) {
+func (g slowPacer) Empty(ctx context.Context, slots ...job.Slot) {
 	<-g.taken
-	g.fakeGate.Empty(ctx, slots...)
+	g.fakePacer.Empty(ctx, slots...)
 }
 
-func (g slowGate) Release(ctx context.Context, slots ...job.Slot) error {
+func (g slowPacer) Release(ctx context.Context, slots ...job.Slot) error {
 	g.Empty(ctx, slots...)
 	return nil
 }
@@ -182,10 +182,10 @@ func (g slowGate) Release(ctx context.Context, slots ...job.Slot) error {
 // A job that was pulled does not wait until the slots without jobs are given back.
 func TestAPulledJobDoesNotWaitForTheSlotsWithoutOne(t *testing.T) {
 	t.Parallel()
-	gate := slowGate{newFakeGate(), make(chan struct{})}
+	pacer := slowPacer{newFakePacer(), make(chan struct{})}
 	stop, halt := context.WithCancel(t.Context())
 	offered := make(chan struct{}, 8)
-	c := &source{gate: gate, hands: NewHands(), most: 8, stop: stop, ready: map[string]job.Slot{}, ending: map[string]time.Time{}, coming: map[string]time.Time{},
+	c := &source{pacer: pacer, pool: newPool(), most: 8, stop: stop, ready: map[string]job.Slot{}, ending: map[string]time.Time{}, coming: map[string]time.Time{},
 		air: 2, waiting: true, offer: func() { offered <- struct{}{} }}
 	message, err := NewEncoder("g").Encode("a~1")
 	if err != nil {
@@ -210,11 +210,11 @@ func TestAPulledJobDoesNotWaitForTheSlotsWithoutOne(t *testing.T) {
 		t.Errorf("%d pulls are in the air while a slot is given back, want 1", c.air)
 	}
 	c.mu.Unlock()
-	close(gate.taken)
+	close(pacer.taken)
 	<-pulled
 	halt()
 	c.pulls.Wait()
-	if got := gate.returned(); !slices.Equal(got, []int64{2}) || c.air != 0 || len(c.jobs) != 1 {
+	if got := pacer.returned(); !slices.Equal(got, []int64{2}) || c.air != 0 || len(c.jobs) != 1 {
 		t.Errorf("the slots %v came back, %d are in the air, %d jobs are there; want slot 2, none, and one", got, c.air, len(c.jobs))
 	}
 }

@@ -212,7 +212,7 @@ func (c *source) next(now time.Time) (p pulled, ok, more bool) {
 		return p, false, false
 	}
 	p, c.jobs = c.jobs[0], c.jobs[1:]
-	if slot, has := c.ready[p.task]; has && c.gate.Passed(slot) {
+	if slot, has := c.ready[p.task]; has && c.pacer.Passed(slot) {
 		delete(c.ready, p.task)
 		c.leave([]job.Slot{slot})
 	}
@@ -223,12 +223,12 @@ func (c *source) next(now time.Time) (p pulled, ok, more bool) {
 // passed returns the slots that passed before a handler started, or before they were pulled for: asynq calls a
 // handler at once or never. The caller holds mu.
 func (c *source) passed() (left []job.Slot) {
-	for len(c.slots) > 0 && c.gate.Passed(c.slots[0]) {
+	for len(c.slots) > 0 && c.pacer.Passed(c.slots[0]) {
 		left = append(left, c.slots[0])
 		c.slots = c.slots[1:]
 	}
 	for taskID, slot := range c.ready {
-		if c.gate.Passed(slot) {
+		if c.pacer.Passed(slot) {
 			left = append(left, slot)
 			delete(c.ready, taskID)
 		}
@@ -258,7 +258,7 @@ func (c *source) unused() (left []job.Slot) {
 
 func (c *source) giveBack(ctx context.Context, slots []job.Slot) {
 	if len(slots) > 0 {
-		_ = c.gate.Release(ctx, slots...)
+		_ = c.pacer.Release(ctx, slots...)
 	}
 }
 

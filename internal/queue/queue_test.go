@@ -19,8 +19,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// fakeGate grants numbered slots when the test allows, and records those that were returned.
-type fakeGate struct {
+// fakePacer grants numbered slots when the test allows, and records those that were returned.
+type fakePacer struct {
 	allow chan struct{}
 	next  atomic.Int64
 	mu    sync.Mutex
@@ -29,9 +29,9 @@ type fakeGate struct {
 	past  int64 // slots up to this one have passed
 }
 
-func newFakeGate() *fakeGate { return &fakeGate{allow: make(chan struct{}, 1000)} }
+func newFakePacer() *fakePacer { return &fakePacer{allow: make(chan struct{}, 1000)} }
 
-func (g *fakeGate) Next(ctx context.Context) (job.Slot, error) {
+func (g *fakePacer) Next(ctx context.Context) (job.Slot, error) {
 	select {
 	case <-g.allow:
 		return job.Slot{At: g.next.Add(1)}, nil
@@ -40,9 +40,9 @@ func (g *fakeGate) Next(ctx context.Context) (job.Slot, error) {
 	}
 }
 
-func (g *fakeGate) AtMost(int) {}
+func (g *fakePacer) AtMost(int) {}
 
-func (g *fakeGate) More(most int) (slots []job.Slot) {
+func (g *fakePacer) More(most int) (slots []job.Slot) {
 	for len(slots) < most {
 		select {
 		case <-g.allow:
@@ -54,7 +54,7 @@ func (g *fakeGate) More(most int) (slots []job.Slot) {
 	return slots
 }
 
-func (g *fakeGate) Empty(_ context.Context, slots ...job.Slot) {
+func (g *fakePacer) Empty(_ context.Context, slots ...job.Slot) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range slots {
@@ -63,54 +63,54 @@ func (g *fakeGate) Empty(_ context.Context, slots ...job.Slot) {
 	g.told++
 }
 
-func (g *fakeGate) Release(ctx context.Context, slots ...job.Slot) error {
+func (g *fakePacer) Release(ctx context.Context, slots ...job.Slot) error {
 	g.Empty(ctx, slots...)
 	return nil
 }
 
-func (g *fakeGate) Passed(slot job.Slot) bool {
+func (g *fakePacer) Passed(slot job.Slot) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slot.At <= g.past
 }
 
-func (g *fakeGate) letPass(upTo int64) {
+func (g *fakePacer) letPass(upTo int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.past = upTo
 }
 
-func (g *fakeGate) returned() []int64 {
+func (g *fakePacer) returned() []int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.back)
 }
 
-func (g *fakeGate) given() int { return len(g.returned()) }
+func (g *fakePacer) given() int { return len(g.returned()) }
 
-func (g *fakeGate) times() int {
+func (g *fakePacer) times() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.told
 }
 
 type rig struct {
-	t    *testing.T
-	c    redis.UniversalClient
-	gw   string
-	keys redisdb.Keys
-	gate *fakeGate
-	srv  *Server
-	mu   sync.Mutex
-	got  []job.Delivery
-	fail atomic.Bool
+	t     *testing.T
+	c     redis.UniversalClient
+	gw    string
+	keys  redisdb.Keys
+	pacer *fakePacer
+	srv   *Server
+	mu    sync.Mutex
+	got   []job.Delivery
+	fail  atomic.Bool
 }
 
 func setup(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, c: testkit.Client(t), gw: testkit.Gateway(t), gate: newFakeGate()}
+	r := &rig{t: t, c: testkit.Client(t), gw: testkit.Gateway(t), pacer: newFakePacer()}
 	r.keys = redisdb.NewKeys(r.gw)
-	r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Handle: r.handle,
+	r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Pacer: r.pacer, Handle: r.handle,
 		Grace: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	return r
 }
@@ -154,7 +154,7 @@ func (r *rig) start() {
 
 func (r *rig) allow(n int) {
 	for range n {
-		r.gate.allow <- struct{}{}
+		r.pacer.allow <- struct{}{}
 	}
 }
 
@@ -201,7 +201,7 @@ func TestASlotThatFoundNoJobGoesBack(t *testing.T) {
 	r := setup(t)
 	r.start()
 	r.allow(2)
-	testkit.Eventually(t, 5*time.Second, "two slots back", func() bool { return r.gate.given() == 2 })
+	testkit.Eventually(t, 5*time.Second, "two slots back", func() bool { return r.pacer.given() == 2 })
 	r.put(1, 1)
 	r.allow(1)
 	testkit.Eventually(t, 5*time.Second, "the job", func() bool { return len(r.deliveries()) == 1 })
@@ -218,7 +218,7 @@ func TestAForgottenScriptCostsNoSlot(t *testing.T) {
 	own := redis.NewClient(opt)
 	t.Cleanup(func() { _ = own.Close() })
 	r.c = own
-	r.srv = NewServer(own, ServerConfig{Gateway: r.gw, Concurrency: 5, Gate: r.gate, Handle: r.handle,
+	r.srv = NewServer(own, ServerConfig{Gateway: r.gw, Concurrency: 5, Pacer: r.pacer, Handle: r.handle,
 		Grace: time.Second, Log: slog.New(slog.DiscardHandler)})
 	r.put(1, 3)
 	r.start()
@@ -227,8 +227,8 @@ func TestAForgottenScriptCostsNoSlot(t *testing.T) {
 		r.allow(1)
 		testkit.Eventually(t, 5*time.Second, "a delivery", func() bool { return len(r.deliveries()) == i })
 	}
-	if r.gate.next.Load() != 3 || r.gate.given() != 0 {
-		t.Errorf("%d slots taken for 3 jobs, %d came back", r.gate.next.Load(), r.gate.given())
+	if r.pacer.next.Load() != 3 || r.pacer.given() != 0 {
+		t.Errorf("%d slots taken for 3 jobs, %d came back", r.pacer.next.Load(), r.pacer.given())
 	}
 }
 
@@ -270,7 +270,7 @@ func TestStopLetsTheGateGo(t *testing.T) {
 	select {
 	case <-stopped:
 	case <-time.After(30 * time.Second):
-		t.Fatal("Stop waits for a gate that has no slot to give")
+		t.Fatal("Stop waits for a pacer that has no slot to give")
 	}
 	if n := r.c.LLen(context.Background(), r.keys.Pending()).Val(); n != 3 {
 		t.Errorf("%d of 3 jobs are still queued", n)
@@ -284,9 +284,9 @@ func TestAnErrorOfRedisDoesNotSpin(t *testing.T) {
 	begun := time.Now()
 	r.allow(1000)
 	r.start()
-	testkit.Eventually(t, 10*time.Second, "errors", func() bool { return r.gate.given() >= 20+3 }) // the first pull is for as many as asynq has hands
+	testkit.Eventually(t, 10*time.Second, "errors", func() bool { return r.pacer.given() >= 20+3 }) // the first pull is for as many as can be handled
 	if took := time.Since(begun); took < 3*errBackoff {
-		t.Errorf("%d tries within %v: an error must make the gate wait, and pull one at a time", r.gate.given(), took)
+		t.Errorf("%d tries within %v: an error must make the source wait, and pull one at a time", r.pacer.given(), took)
 	}
 }
 
@@ -318,7 +318,7 @@ func (c *slowClient) slowly(run func() *redis.Cmd) *redis.Cmd {
 // far gives a rig a Redis that is far away.
 func (r *rig) far(delay time.Duration) *slowClient {
 	slow := &slowClient{UniversalClient: r.c, delay: delay}
-	r.srv = NewServer(slow, ServerConfig{Gateway: r.gw, Concurrency: 40, Gate: r.gate, Handle: r.handle,
+	r.srv = NewServer(slow, ServerConfig{Gateway: r.gw, Concurrency: 40, Pacer: r.pacer, Handle: r.handle,
 		Grace: 5 * time.Second, Log: slog.New(slog.DiscardHandler)})
 	return slow
 }
@@ -398,7 +398,7 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	if got := r.c.HMGet(ctx, r.keys.Task("j1~1"), "state", "pending_since").Val(); got[0] != "pending" || got[1] == nil {
 		t.Errorf("the task's state is %q, pending since %v", got[0], got[1])
 	}
-	slots := r.gate.returned()
+	slots := r.pacer.returned()
 	slices.Sort(slots)
 	if !slices.Equal(slots, []int64{1, 2, 3, 4, 5, 6}) {
 		t.Errorf("slots %v came back", slots)

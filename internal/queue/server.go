@@ -6,9 +6,9 @@ package queue
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +17,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
-	"spillway/internal/redisdb"
 )
 
 // ServerConfig says how to pull one gateway's jobs.
@@ -25,7 +24,7 @@ type ServerConfig struct {
 	Gateway string
 	// Concurrency is how many jobs this process may have in flight at once; at least 1.
 	Concurrency int
-	Gate        Gate
+	Pacer       Pacer
 	// Handle handles one delivery and returns when what happens next is recorded. An error means that it is
 	// not, and the task must come again. The context never ends, even if asynq gives the task up: only the
 	// call's own timeout ends a call.
@@ -59,7 +58,7 @@ func NewServer(c redis.UniversalClient, cfg ServerConfig) *Server {
 		s.consumers = NewConsumers(c, cfg.Log)
 	}
 	s.consumer, s.mark = s.consumers.join(s)
-	s.src = &source{redis: c, gateway: cfg.Gateway, gate: cfg.Gate, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, hands: s.consumers.hands,
+	s.src = &source{redis: c, gateway: cfg.Gateway, pacer: cfg.Pacer, keys: newTaskKeys(cfg.Gateway), stop: stop, most: cfg.Concurrency, pool: s.consumers.pool,
 		offer: func() { s.consumer.offer(s) }, log: cfg.Log, ready: make(map[string]job.Slot), coming: make(map[string]time.Time), ending: make(map[string]time.Time)}
 	s.Order(nil)
 	return s
@@ -102,7 +101,7 @@ func (s *Server) deliver(taskID string, task *asynq.Task) error {
 		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
 	}
 	var err error
-	s.consumers.hands.do(func() { err = s.cfg.Handle(context.Background(), d) })
+	s.consumers.pool.do(func() { err = s.cfg.Handle(context.Background(), d) })
 	return err
 }
 
@@ -170,64 +169,107 @@ func did(ctx context.Context) *redis.Cmd {
 	return cmd
 }
 
-// Ended tells the server that a task in its hands was removed from the queue when its attempt ended.
+// Ended tells the server that a task that it has delivered was removed from the queue when its attempt ended.
 func (s *Server) Ended(taskID string) { s.src.ended.add(taskID, time.Now()) }
 
-//go:embed strays.lua
-var straysLua string
+// pool is goroutines that run handlers and pulls for all gateways of a process. It has as many as
+// were ever busy at once. asynq starts a new goroutine for each task; its stack would be copied three times
+// while it grows to what a Redis and an HTTP call need, which cost an eighth of the dispatcher's time at a
+// thousand jobs a second.
+type pool struct {
+	work chan func()
+	used sync.Pool // of awaited
 
-//go:embed drop.lua
-var dropLua string
-
-var (
-	straysScript = redisdb.NewScript(straysLua)
-	dropScript   = redisdb.NewScript(dropLua)
-)
-
-const (
-	// leaseGrace is how long after the end of a lease a task is left alone, because asynq sets leases by its
-	// worker's clock.
-	leaseGrace = 5 * time.Second
-	mostStrays = 100 // per call
-)
-
-// Stray is a foreign task that nothing will handle any more: asynq put it into its retry set or archive, or the
-// worker that pulled it is gone.
-type Stray struct {
-	TaskID  string
-	Payload []byte // the whole message if it can't be read; empty if there is none
+	mu     sync.Mutex
+	stop   chan struct{} // closed to end idle goroutines
+	closed bool
 }
 
-// Strays returns up to 100 strays of a gateway's queue.
-func Strays(ctx context.Context, c redis.UniversalClient, gateway string) ([]Stray, error) {
-	k := redisdb.NewKeys(gateway)
-	v, err := straysScript.Run(ctx, c, places(k), deadline(), k.TaskPrefix(), mostStrays).StringSlice()
-	if err != nil {
-		return nil, fmt.Errorf("looking for stray tasks of %s: %w", gateway, err)
+// awaited is a function whose caller waits until it returns, and gets its panic.
+type awaited struct {
+	f, run func()
+	over   chan any
+}
+
+// newPool returns a pool without goroutines.
+func newPool() *pool {
+	p := &pool{work: make(chan func()), stop: make(chan struct{})}
+	p.used.New = func() any {
+		t := &awaited{over: make(chan any, 1)}
+		t.run = t.runHere
+		return t
 	}
-	var all []Stray
-	for i := 0; i+1 < len(v); i += 2 {
-		s := Stray{TaskID: v[i], Payload: []byte(v[i+1])}
-		if m, ok := parseMessage(s.Payload); ok {
-			s.Payload = m.payload
+	return p
+}
+
+// do runs f on a goroutine of the pool and waits until it returns. If f panics, so does do: asynq knows how to
+// handle that.
+func (p *pool) do(f func()) {
+	t, _ := p.used.Get().(*awaited)
+	t.f = f
+	p.start(t.run)
+	trouble := <-t.over
+	t.f = nil
+	p.used.Put(t)
+	if trouble != nil {
+		panic(trouble)
+	}
+}
+
+// start runs f on a goroutine of the pool and does not wait. The pool grows to as many goroutines as were ever
+// needed at once.
+func (p *pool) start(f func()) {
+	select {
+	case p.work <- f:
+	default:
+		go p.run(f)
+	}
+}
+
+func (p *pool) run(f func()) {
+	for {
+		f()
+		select {
+		case f = <-p.work:
+		case <-p.ends():
+			return
 		}
-		all = append(all, s)
 	}
-	return all, nil
 }
 
-// Drop removes a stray from asynq's keys; park it first. If it is no longer a stray, Drop does nothing.
-func Drop(ctx context.Context, c redis.UniversalClient, gateway, taskID string) error {
-	k := redisdb.NewKeys(gateway)
-	if err := dropScript.Run(ctx, c, append(places(k), k.Task(taskID)), deadline(), taskID).Err(); err != nil {
-		return fmt.Errorf("removing stray task %s of %s: %w", taskID, gateway, err)
+func (p *pool) ends() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stop
+}
+
+func (t *awaited) runHere() {
+	defer func() {
+		trouble := recover()
+		if trouble != nil {
+			trouble = fmt.Sprintf("%v\n%s", trouble, debug.Stack())
+		}
+		t.over <- trouble
+	}()
+	t.f()
+}
+
+// trim ends the idle goroutines.
+func (p *pool) trim() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		close(p.stop)
+		p.stop = make(chan struct{})
 	}
-	return nil
 }
 
-func places(k redisdb.Keys) []string {
-	return []string{k.Active(), k.Lease(), k.AsynqRetry(), k.AsynqArchive()}
+// Close ends the idle goroutines at once, and the others when they are done.
+func (p *pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		close(p.stop)
+	}
 }
-
-// deadline returns the latest end of a lease that has certainly expired, in Unix seconds.
-func deadline() int64 { return time.Now().Add(-leaseGrace).Unix() }

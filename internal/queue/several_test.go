@@ -54,14 +54,14 @@ func TestSlotsThatAreDueTogetherArePulledForTogether(t *testing.T) {
 	if count.n.Load() == 0 || count.most.Load() < 8 {
 		t.Errorf("%d pulls of more than one job, of %d at most", count.n.Load(), count.most.Load())
 	}
-	testkit.Eventually(t, 10*time.Second, "the slots without a job to come back", func() bool { return r.gate.given() == 3 })
-	if n := r.gate.times(); n != 1 {
+	testkit.Eventually(t, 10*time.Second, "the slots without a job to come back", func() bool { return r.pacer.given() == 3 })
+	if n := r.pacer.times(); n != 1 {
 		t.Errorf("three slots came back in %d round trips: what was pulled with them waits so long", n)
 	}
 }
 
-// No more jobs are pulled together than asynq has hands for.
-func TestNoMoreIsPulledThanThereAreHands(t *testing.T) {
+// No more jobs are pulled together than can be handled.
+func TestNoMoreIsPulledThanCanBeHandled(t *testing.T) {
 	t.Parallel()
 	c := &source{most: 200}
 	for _, is := range []struct{ handling, air, jobs, want int }{{0, 0, 0, mostAtOnce}, {190, 4, 2, 4}, {199, 0, 0, 1}, {205, 0, 0, 1}} {

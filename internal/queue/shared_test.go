@@ -26,9 +26,9 @@ func sharing(t *testing.T, n int, handle func(r *rig, d job.Delivery) error) []*
 	cs.most = 1
 	var all []*rig
 	for range n {
-		r := &rig{t: t, c: first.c, gw: testkit.Gateway(t), gate: newFakeGate()}
+		r := &rig{t: t, c: first.c, gw: testkit.Gateway(t), pacer: newFakePacer()}
 		r.keys = redisdb.NewKeys(r.gw)
-		r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Gate: r.gate, Grace: 20 * time.Second, Consumers: cs, Log: slog.New(slog.DiscardHandler),
+		r.srv = NewServer(r.c, ServerConfig{Gateway: r.gw, Concurrency: 20, Pacer: r.pacer, Grace: 20 * time.Second, Consumers: cs, Log: slog.New(slog.DiscardHandler),
 			Handle: func(ctx context.Context, d job.Delivery) error { _ = r.handle(ctx, d); return handle(r, d) }})
 		all = append(all, r)
 	}
@@ -202,12 +202,12 @@ func TestAServerThatStopsKeepsNoSlot(t *testing.T) {
 		return len(r.srv.src.slots) == 1
 	})
 	r.srv.Stop(t.Context())
-	if got := fmt.Sprint(r.gate.returned()); got != "[1]" {
+	if got := fmt.Sprint(r.pacer.returned()); got != "[1]" {
 		t.Errorf("slots %s came back", got)
 	}
 }
 
-// A gateway never has more jobs in hand than it may, even if the asynq server has hands for those of other gateways.
+// A gateway never has more jobs in hand than it may, even if the asynq server has room for those of other gateways.
 func TestAGatewayHasNoMoreInHandThanItMay(t *testing.T) {
 	t.Parallel()
 	hang := make(chan struct{})

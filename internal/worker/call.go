@@ -3,10 +3,9 @@ package worker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"spillway/internal/job"
@@ -197,7 +196,7 @@ func unsure(res job.Result, v job.Verdict) bool {
 }
 
 // finish records what becomes of the job.
-func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out told) {
+func (w *Worker) finish(ctx context.Context, a job.Attempt, e job.Ending, j outcome.Judgement, out reaction) {
 	if e.Unsure && !w.keyLives(a) { // whatever a rule says: another call might charge again
 		w.park(ctx, a, e, job.UnknownOutcome)
 		return
@@ -245,7 +244,7 @@ const endless = 64
 func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out job.Fallout) {
 	if !e.Outage.IsZero() {
 		e.Spent = false
-		w.waitOut(ctx, a, e, "retry: the gateway is down", w.aside(out))
+		w.waitOut(ctx, a, e, "retry: the gateway is down", w.outageWait(out))
 		return
 	}
 	if !e.Spent && e.Called && a.KeySent {
@@ -255,9 +254,9 @@ func (w *Worker) retry(ctx context.Context, a job.Attempt, e job.Ending, out job
 	w.again(ctx, a, e, 0)
 }
 
-// aside returns how long a job that met an outage waits. It is called after jobs that were never called, so it
+// outageWait returns how long a job that met an outage waits. It is called after jobs that were never called, so it
 // need not wait for the end of the hold.
-func (w *Worker) aside(out job.Fallout) time.Duration {
+func (w *Worker) outageWait(out job.Fallout) time.Duration {
 	if out.Held <= 0 { // others are called at once
 		return w.cfg.Backoff(1)
 	}
@@ -295,7 +294,7 @@ func (w *Worker) hold(ctx context.Context, a job.Attempt, e job.Ending, j outcom
 		return
 	}
 	e.Spent = false
-	w.waitOut(ctx, a, e, "hold", w.aside(out))
+	w.waitOut(ctx, a, e, "hold", w.outageWait(out))
 }
 
 func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason job.Reason) {
@@ -325,49 +324,6 @@ func (w *Worker) Parked(id string, reason job.Reason) {
 	w.cfg.Log.Info(LineParked, "job", id, "reason", reason)
 }
 
-// parkUnsent parks a job that must not be called (again), as the ledger found on opening the attempt.
-func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Opening) {
-	reason, why := job.Expired, job.ExpiredUnsent
-	to, _ := w.route(a.Job.Route)
-	e := job.Ending{}
-	switch opening {
-	case job.OpenUnknown:
-		reason, why = job.UnknownOutcome, job.Uncovered
-		e.Unsure = true
-	case job.OpenDiffers:
-		reason, why = job.UnknownOutcome, differs(a.LastError, to.Sent)
-		e.Unsure = true
-	case job.OpenExhausted:
-		reason, why = job.Exhausted, fmt.Sprintf("%d attempts used up, the last one cut off", w.cfg.Attempts)
-		if a.LastError != "" {
-			why = a.LastError
-		}
-	case job.OpenPaused:
-		reason, why = job.Paused, a.LastError
-	case job.OpenAwaits:
-		reason, why = job.AwaitsApproval, a.LastError
-	case job.OpenCancelled:
-		reason, why = job.Cancelled, a.LastError
-	case job.OpenOver:
-		reason, why = job.Refused, "not called: "+a.LastError
-		if a.Unsure {
-			reason, why, e.Unsure = job.UnknownOutcome, "an earlier call may have charged, and another one is not made: "+a.LastError, true
-		}
-	case job.OpenChanged:
-		reason, why = job.Unreadable, a.LastError
-		w.cfg.Log.Error("a payload was changed in Redis: its job is not called", "job", a.Job.ID)
-	}
-	e.Error = why
-	w.park(ctx, a, e, reason)
-}
-
-// differs says why an unsure job is not called: the gateway would take another call with this key for another
-// payment, or repeat its answer to the first.
-func differs(then, now string) string {
-	return "an earlier call may have charged, and another one would not be the same request: changed since, in the configuration: " +
-		strings.Join(job.SentChanges(then, now), ", ") + `; put that back and replay the job, or look it up and use "dlq resolve"`
-}
-
 // Log messages: one for each attempt, and one for each job parked without an attempt.
 const (
 	LineAttempt = "attempt"
@@ -382,4 +338,34 @@ func (w *Worker) logCall(ctx context.Context, a job.Attempt, e job.Ending, next 
 	}
 	w.cfg.Log.InfoContext(ctx, LineAttempt, "job", a.Job.ID, "batch", a.Job.Batch, "route", a.Job.Route, "generation", a.Generation, "spent", a.Spent,
 		"verdict", e.Verdict, "status", e.Status, "took", e.Took.Round(time.Millisecond), "next", next, "wait", wait)
+}
+
+// reaction is the pacer's reaction to the end of a call.
+type reaction struct {
+	job.Fallout
+	few int64 // the new maximum of calls in flight; 0: not lowered
+}
+
+// worked reports whether the gateway itself did its work: it has paid, or refused. Any other answer may come
+// from a proxy in front of it.
+func worked(res job.Result) bool { return job.Ending{Status: res.Status}.Alive() }
+
+// tell tells the pacer what a call says about the gateway: that it is in trouble, or that it works. In the
+// latter case a hold ends. An answer that says neither is no news: during a hold, the next probe is sent at
+// once. A gateway for which a single call is too many is busy with other clients: it is held.
+func (w *Worker) tell(ctx context.Context, a job.Attempt, slot job.Slot, res job.Result, j outcome.Judgement) reaction {
+	switch {
+	case j.Fault:
+		return reaction{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
+	case j.Verdict == job.VerdictFewer:
+		if few := w.fewer(ctx, a); few > 0 {
+			return reaction{few: few}
+		}
+		return reaction{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
+	case j.Verdict == job.VerdictHold:
+		return reaction{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
+	case worked(res) && w.cfg.Pacer.Succeeded(ctx, slot, res.Status != http.StatusPaymentRequired && !a.KeySent && a.Spent == 0 && a.Outages == 0):
+		w.cfg.Log.Info("circuit closed: the gateway answers again", "job", a.Job.ID, "status", res.Status)
+	}
+	return reaction{}
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"spillway/internal/job"
@@ -12,36 +11,6 @@ import (
 // leastOutageWait is the least time for which a job that met an outage is set aside, so that the next probe is
 // another job's.
 const leastOutageWait = 100 * time.Millisecond
-
-// told is the pacer's reaction to the end of a call.
-type told struct {
-	job.Fallout
-	few int64 // the new maximum of calls in flight; 0: not lowered
-}
-
-// worked reports whether the gateway itself did its work: it has paid, or refused. Any other answer may come
-// from a proxy in front of it.
-func worked(res job.Result) bool { return job.Ending{Status: res.Status}.Alive() }
-
-// tell tells the pacer what a call says about the gateway: that it is in trouble, or that it works. In the
-// latter case a hold ends. An answer that says neither is no news: during a hold, the next probe is sent at
-// once. A gateway for which a single call is too many is busy with other clients: it is held.
-func (w *Worker) tell(ctx context.Context, a job.Attempt, slot job.Slot, res job.Result, j outcome.Judgement) told {
-	switch {
-	case j.Fault:
-		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
-	case j.Verdict == job.VerdictFewer:
-		if few := w.fewer(ctx, a); few > 0 {
-			return told{few: few}
-		}
-		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
-	case j.Verdict == job.VerdictHold:
-		return told{Fallout: w.failed(ctx, a, w.failure(a, slot, res, j))}
-	case worked(res) && w.cfg.Pacer.Succeeded(ctx, slot, res.Status != http.StatusPaymentRequired && !a.KeySent && a.Spent == 0 && a.Outages == 0):
-		w.cfg.Log.Info("circuit closed: the gateway answers again", "job", a.Job.ID, "status", res.Status)
-	}
-	return told{}
-}
 
 // fewer lowers the maximum of calls in flight, and returns it; 0 if one was too many already.
 func (w *Worker) fewer(ctx context.Context, a job.Attempt) (few int64) {

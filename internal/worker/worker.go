@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -310,3 +311,46 @@ type counter struct{ n atomic.Uint64 }
 
 // String increments the counter and returns the new number.
 func (c *counter) String() string { return strconv.FormatUint(c.n.Add(1), 36) }
+
+// parkUnsent parks a job that must not be called (again), as the ledger found on opening the attempt.
+func (w *Worker) parkUnsent(ctx context.Context, a job.Attempt, opening job.Opening) {
+	reason, why := job.Expired, job.ExpiredUnsent
+	to, _ := w.route(a.Job.Route)
+	e := job.Ending{}
+	switch opening {
+	case job.OpenUnknown:
+		reason, why = job.UnknownOutcome, job.Uncovered
+		e.Unsure = true
+	case job.OpenDiffers:
+		reason, why = job.UnknownOutcome, differs(a.LastError, to.Sent)
+		e.Unsure = true
+	case job.OpenExhausted:
+		reason, why = job.Exhausted, fmt.Sprintf("%d attempts used up, the last one cut off", w.cfg.Attempts)
+		if a.LastError != "" {
+			why = a.LastError
+		}
+	case job.OpenPaused:
+		reason, why = job.Paused, a.LastError
+	case job.OpenAwaits:
+		reason, why = job.AwaitsApproval, a.LastError
+	case job.OpenCancelled:
+		reason, why = job.Cancelled, a.LastError
+	case job.OpenOver:
+		reason, why = job.Refused, "not called: "+a.LastError
+		if a.Unsure {
+			reason, why, e.Unsure = job.UnknownOutcome, "an earlier call may have charged, and another one is not made: "+a.LastError, true
+		}
+	case job.OpenChanged:
+		reason, why = job.Unreadable, a.LastError
+		w.cfg.Log.Error("a payload was changed in Redis: its job is not called", "job", a.Job.ID)
+	}
+	e.Error = why
+	w.park(ctx, a, e, reason)
+}
+
+// differs says why an unsure job is not called: the gateway would take another call with this key for another
+// payment, or repeat its answer to the first.
+func differs(then, now string) string {
+	return "an earlier call may have charged, and another one would not be the same request: changed since, in the configuration: " +
+		strings.Join(job.SentChanges(then, now), ", ") + `; put that back and replay the job, or look it up and use "dlq resolve"`
+}

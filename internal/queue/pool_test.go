@@ -11,26 +11,26 @@ import (
 	"spillway/internal/testkit"
 )
 
-// goroutines counts those of hands, at work or not.
+// goroutines counts those of a pool, at work or not.
 func goroutines() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*Hands).run(")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "(*pool).run(")
 }
 
 // idle counts those of them that wait for the next piece of work.
 func idle() (n int) {
 	buf := make([]byte, 1<<20)
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if head, frames, _ := strings.Cut(stack, "\n"); strings.Contains(head, "[select") && strings.Contains(frames, "(*Hands).run(") {
+		if head, frames, _ := strings.Cut(stack, "\n"); strings.Contains(head, "[select") && strings.Contains(frames, "(*pool).run(") {
 			n++
 		}
 	}
 	return n
 }
 
-func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goroutines
+func TestGoroutinesAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goroutines
 	testkit.Within(5*time.Second, 10*time.Millisecond, func() bool { return goroutines() == 0 }) // those of tests before it, with -count
-	before, h := goroutines(), NewHands()
+	before, h := goroutines(), newPool()
 	var together sync.WaitGroup
 	for range 5 {
 		var inside sync.WaitGroup
@@ -44,22 +44,22 @@ func TestHandsAreUsedAgainAndGoAtTheEnd(t *testing.T) { // alone: it counts goro
 			})
 		}
 		together.Wait()
-		testkit.Eventually(t, 5e9, "all hands to be free", func() bool { return idle() == goroutines() })
+		testkit.Eventually(t, 5e9, "all goroutines to be free", func() bool { return idle() == goroutines() })
 	}
 	if n := goroutines() - before; n != 4 {
 		t.Errorf("%d goroutines after twenty jobs, four at once", n)
 	}
 	h.Close()
 	h.Close()
-	testkit.Eventually(t, 5e9, "all hands to go", func() bool { return goroutines() <= before })
+	testkit.Eventually(t, 5e9, "all goroutines to go", func() bool { return goroutines() <= before })
 }
 
 func TestAPanicComesToWhoAskedForTheJob(t *testing.T) {
 	t.Parallel()
-	h := NewHands()
+	h := newPool()
 	defer h.Close()
 	defer func() {
-		if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "poison\n") || !strings.Contains(got, "hands_test.go") {
+		if got := fmt.Sprint(recover()); !strings.HasPrefix(got, "poison\n") || !strings.Contains(got, "pool_test.go") {
 			t.Errorf("panic %q, want the job's own with its place", got)
 		}
 	}()

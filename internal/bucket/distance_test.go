@@ -11,11 +11,11 @@ import (
 // On a busy machine most answers are late, but some are not. Those tell how far away Redis is.
 func TestABusyMachineIsNotTakenForAFarRedis(t *testing.T) {
 	t.Parallel()
-	a, moving := away{careful: true}, away{}
+	a, moving := distance{careful: true}, distance{}
 	now := time.Unix(1000, 0)
 	round := func(trips ...int64) {
 		for _, took := range trips {
-			now = now.Add(awayFor / time.Duration(len(trips)))
+			now = now.Add(distanceFor / time.Duration(len(trips)))
 			a.add(took, now)
 			moving.add(took, now)
 		}
@@ -51,19 +51,19 @@ func TestGatewaysShareTheDistanceToRedis(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testkit.Client(t), 7)
 	alone := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
-	if w.expect(w.reserve(alone, wish{want: 1, cost: 1}), stateOK, 1); alone.away.is() == 0 {
+	if w.expect(w.reserve(alone, wish{want: 1, cost: 1}), stateOK, 1); alone.distance.is() == 0 {
 		t.Error("an answer came, and Redis is nowhere")
 	}
 	b := NewBurden(nil)
 	shared := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
 	shared.Share(b)
-	if w.expect(w.reserve(shared, wish{want: 1, cost: 1}), stateOK, 1); b.away.is() == 0 {
+	if w.expect(w.reserve(shared, wish{want: 1, cost: 1}), stateOK, 1); b.distance.is() == 0 {
 		t.Error("the process does not know of the answer to its gateway")
 	}
 	other := w.pacer(PacerConfig{Limits: []job.Limit{{N: 100, Window: time.Second}}})
-	b.away.far = 1_000_000_000
+	b.distance.far = 1_000_000_000
 	other.Share(b)
-	if w.expect(w.reserve(other, wish{want: 1, cost: 1}), stateOK, 1); b.away.is() == 1_000_000_000 {
+	if w.expect(w.reserve(other, wish{want: 1, cost: 1}), stateOK, 1); b.distance.is() == 1_000_000_000 {
 		t.Error("the process does not know of a nearer answer to another gateway")
 	}
 }

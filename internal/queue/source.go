@@ -15,8 +15,8 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Gate makes a job be pulled only when a slot for its call is near.
-type Gate interface {
+// Pacer makes a job be pulled only when a slot for its call is near.
+type Pacer interface {
 	// Next blocks until a job is pending and a slot is due within the lead time, or until ctx ends. The slot
 	// may come with its job (job.Slot.Task), whose task is then active.
 	Next(ctx context.Context) (job.Slot, error)
@@ -35,17 +35,17 @@ type Gate interface {
 
 // source supplies the jobs of one gateway: it pulls them at their slots and offers them to asynq.
 //
-//	gate ── slots ──▶ pump ──▶ pullAt ──▶ Redis      a pull brings a job for each slot that is due, and there are as many
+//	pacer ─ slots ──▶ pump ──▶ pullAt ──▶ Redis      a pull brings a job for each slot that is due, and there are as many
 //	                                ◀── jobs ───     pulls as fit in before the first answer
 //	asynq ◀── next ── jobs                           a delivery may lack its slot; its handler then takes one itself
 type source struct {
 	redis   redis.UniversalClient
 	gateway string
-	gate    Gate
+	pacer   Pacer
 	keys    taskKeys
 	stop    context.Context // done when no more jobs may be pulled
 	most    int             // jobs in flight at once
-	hands   *Hands          // run pulls
+	pool    *pool           // run pulls
 	offer   func()          // tells asynq that there are jobs
 	log     *slog.Logger
 	order   atomic.Pointer[order]
@@ -143,7 +143,7 @@ func (c *source) pump() {
 // beside runs f, which uses Redis, on a pooled goroutine. The caller holds mu, and shut is not set.
 func (c *source) beside(f func()) {
 	c.pulls.Add(1)
-	c.hands.start(func() {
+	c.pool.start(func() {
 		defer c.pulls.Done()
 		f()
 	})
@@ -178,16 +178,16 @@ func (c *source) learn(took time.Duration) {
 // await waits for the next slot, and takes the others that are due with it.
 func (c *source) await() {
 	c.mu.Lock()
-	hands := c.atOnce()
+	jobs := c.atOnce()
 	c.mu.Unlock()
-	c.gate.AtMost(hands)
-	slot, err := c.gate.Next(c.stop)
+	c.pacer.AtMost(jobs)
+	slot, err := c.pacer.Next(c.stop)
 	c.mu.Lock()
 	more := c.atOnce() - 1
 	c.mu.Unlock()
 	slots := []job.Slot{slot}
 	if err == nil {
-		slots = append(slots, c.gate.More(more)...)
+		slots = append(slots, c.pacer.More(more)...)
 	}
 	c.change(func() {
 		c.waiting = false
@@ -226,7 +226,7 @@ func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 	})
 	c.giveBack(ctx, left)
 	if len(empty) > 0 { // all at once: the next pull waits for it, and each reply may take a while
-		c.gate.Empty(ctx, empty...)
+		c.pacer.Empty(ctx, empty...)
 	}
 	c.change(func() {
 		c.air -= len(empty)

@@ -3,9 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,108 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
-
-// Hands is a pool of goroutines that run handlers and pulls for all gateways of a process. It has as many as
-// were ever busy at once. asynq starts a new goroutine for each task; its stack would be copied three times
-// while it grows to what a Redis and an HTTP call need, which cost an eighth of the dispatcher's time at a
-// thousand jobs a second.
-type Hands struct {
-	work chan func()
-	used sync.Pool // finished tasks
-
-	mu     sync.Mutex
-	stop   chan struct{} // closed to end idle goroutines
-	closed bool
-}
-
-// task is a function whose caller waits until it returns, and gets its panic.
-type task struct {
-	f, run func()
-	over   chan any
-}
-
-// NewHands returns Hands without goroutines.
-func NewHands() *Hands {
-	h := &Hands{work: make(chan func()), stop: make(chan struct{})}
-	h.used.New = func() any {
-		t := &task{over: make(chan any, 1)}
-		t.run = t.tell
-		return t
-	}
-	return h
-}
-
-// do runs f on a goroutine of the pool and waits until it returns. If f panics, so does do: asynq knows how to
-// handle that.
-func (h *Hands) do(f func()) {
-	t, _ := h.used.Get().(*task)
-	t.f = f
-	h.start(t.run)
-	trouble := <-t.over
-	t.f = nil
-	h.used.Put(t)
-	if trouble != nil {
-		panic(trouble)
-	}
-}
-
-// start runs f on a goroutine of the pool and does not wait. The pool grows to as many goroutines as were ever
-// needed at once.
-func (h *Hands) start(f func()) {
-	select {
-	case h.work <- f:
-	default:
-		go h.run(f)
-	}
-}
-
-func (h *Hands) run(f func()) {
-	for {
-		f()
-		select {
-		case f = <-h.work:
-		case <-h.ends():
-			return
-		}
-	}
-}
-
-func (h *Hands) ends() <-chan struct{} {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.stop
-}
-
-func (t *task) tell() {
-	defer func() {
-		trouble := recover()
-		if trouble != nil {
-			trouble = fmt.Sprintf("%v\n%s", trouble, debug.Stack())
-		}
-		t.over <- trouble
-	}()
-	t.f()
-}
-
-// trim ends the idle goroutines.
-func (h *Hands) trim() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		close(h.stop)
-		h.stop = make(chan struct{})
-	}
-}
-
-// Close ends the idle goroutines at once, and the others when they are done.
-func (h *Hands) Close() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.closed {
-		h.closed = true
-		close(h.stop)
-	}
-}
 
 // asynq's sets of live servers and of their workers' tasks. Each server writes them every 5 s and takes no task
 // meanwhile.
@@ -231,3 +127,76 @@ func (c *consumer) Subscribe(ctx context.Context, channels ...string) *redis.Pub
 }
 
 func isUnheard(text string) bool { return strings.HasPrefix(text, unheard) }
+
+// leases holds back the lease extensions of one gateway's tasks until those of all gateways are known: hundreds
+// of gateways may share a server, which takes no task while it waits for Redis. If an extension fails, asynq
+// hears it the next time, 5 s later; a lease lasts 30 s.
+type leases struct {
+	mu      sync.Mutex
+	held    map[string][]redis.Z // by key
+	failed  map[string]error     // not reported to asynq yet
+	sender  bool
+	sending sync.WaitGroup
+}
+
+// ZAddXX holds back the lease extensions of one gateway's tasks.
+func (c *consumer) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	own := make([]redis.Z, len(members))
+	for i, m := range members {
+		id, _ := m.Member.(string)
+		_, taskID := unmarked(id)
+		own[i] = redis.Z{Score: m.Score, Member: taskID}
+	}
+	l := &c.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cmd := redis.NewIntCmd(ctx)
+	if err := l.failed[key]; err != nil {
+		cmd.SetErr(err)
+		delete(l.failed, key)
+	}
+	if l.held == nil {
+		l.held = make(map[string][]redis.Z)
+	}
+	if l.failed == nil {
+		l.failed = make(map[string]error)
+	}
+	l.held[key] = append(l.held[key], own...)
+	if !l.sender {
+		l.sender = true
+		l.sending.Add(1)
+		c.own.pool.start(func() {
+			defer l.sending.Done()
+			for c.putOff(context.WithoutCancel(ctx)) {
+			}
+		})
+	}
+	return cmd
+}
+
+// putOff sends the extensions held back in one round trip, if there are any.
+func (c *consumer) putOff(ctx context.Context) bool {
+	l := &c.leases
+	l.mu.Lock()
+	held := l.held
+	l.held, l.sender = nil, len(held) > 0
+	l.mu.Unlock()
+	if len(held) == 0 {
+		return false
+	}
+	cmds := make(map[string]*redis.IntCmd, len(held))
+	_, _ = c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
+		for key, members := range held {
+			cmds[key] = p.ZAddXX(ctx, key, members...)
+		}
+		return nil
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			l.failed[key] = err
+		}
+	}
+	return true
+}
