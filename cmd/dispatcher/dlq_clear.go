@@ -80,7 +80,7 @@ type clearance struct {
 	far      map[string]remote.ClearedPart // progress by gateway
 	gone     int                           // jobs previewed, but no longer parked when the action began
 	progress *cli.Progress
-	told     map[string]time.Time // when it was last printed that a gateway's canary is awaited
+	reminded map[string]time.Time // when it was last printed that a gateway's canary is awaited
 }
 
 // decide asks for confirmation, unless nothing would be done.
@@ -102,7 +102,7 @@ func (w *clearance) do(ctx context.Context) error {
 	}
 	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.action.Verb, Total: w.open, Quiet: w.p.Quiet})
 	defer w.progress.Close()
-	w.ran, w.far, w.told = true, map[string]remote.ClearedPart{}, map[string]time.Time{}
+	w.ran, w.far, w.reminded = true, map[string]remote.ClearedPart{}, map[string]time.Time{}
 	if here, is := w.at.(*remote.Here); is {
 		if here.Traces, err = w.p.traces(ctx); err != nil {
 			return err
@@ -181,11 +181,11 @@ func (w *clearance) show(part remote.ClearedPart) error {
 	sum := w.now()
 	w.progress.Set(int64(sum.Taken + sum.Gone))
 	canary := part.Canary
-	if canary == nil || canary.Waiting == 0 || time.Since(w.told[part.Gateway]) < remindEvery {
+	if canary == nil || canary.Waiting == 0 || time.Since(w.reminded[part.Gateway]) < remindEvery {
 		return nil
 	}
-	first := w.told[part.Gateway].IsZero()
-	w.told[part.Gateway] = time.Now()
+	first := w.reminded[part.Gateway].IsZero()
+	w.reminded[part.Gateway] = time.Now()
 	w.progress.Clear()
 	w.p.remark("%s", waitingText(part.Gateway, *canary, first))
 	return nil

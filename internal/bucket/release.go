@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"spillway/internal/job"
 )
@@ -146,10 +145,4 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	case <-over:
 	case <-ctx.Done():
 	}
-}
-
-// passed reports whether the slot is more than allowed µs in the past, inside a hold, or on another clock. The
-// caller holds mu.
-func (p *Pacer) passed(s job.Slot, now time.Time, allowed int64) bool {
-	return !p.bounds.current(s.Era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
 }

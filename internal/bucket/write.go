@@ -157,3 +157,9 @@ const (
 	earlyWait   = 100 * time.Millisecond // how long a report of calls that are counted too late waits for others,
 	earlyPart   = 10                     // but at most this part of the shortest window
 )
+
+// passed reports whether the slot is more than allowed µs in the past, inside a hold, or on another clock. The
+// caller holds mu.
+func (p *Pacer) passed(s job.Slot, now time.Time, allowed int64) bool {
+	return !p.bounds.current(s.Era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
+}

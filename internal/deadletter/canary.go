@@ -29,7 +29,7 @@ type canary struct {
 
 // goal returns how many jobs to collect for the next offer; at most most are sent at once.
 func (c *canary) goal(most int) int {
-	if c.over || c.size == 0 {
+	if c.over {
 		return most
 	}
 	return min(c.size-len(c.sent), most)
@@ -37,7 +37,7 @@ func (c *canary) goal(most int) int {
 
 // took records a job that was sent.
 func (c *canary) took(d due) {
-	if c.size > 0 && !c.over {
+	if !c.over {
 		c.sent = append(c.sent, d)
 	}
 }
@@ -49,7 +49,7 @@ const canaryPoll = 100 * time.Millisecond
 // were sent. It returns a Halt if one of them failed, or if none could show anything.
 func (c *clearing) follow(ctx context.Context, atEnd bool) error {
 	a := &c.canary
-	if a.over || a.size == 0 || len(a.sent) == 0 || (len(a.sent) < a.size && !atEnd) {
+	if a.over || len(a.sent) == 0 || (len(a.sent) < a.size && !atEnd) {
 		return nil
 	}
 	a.over = true

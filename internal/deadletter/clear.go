@@ -102,21 +102,24 @@ func (c Clearing) run(ctx context.Context, key decide, take taker, size int) (Cl
 			run.holdBack(d.rec, d.why)
 			continue
 		}
-		if chunk = append(chunk, d); len(chunk) < run.canary.goal(size) {
+		if chunk = append(chunk, d); len(chunk) < size && (c.Canary == 0 || len(chunk) < run.canary.goal(size)) {
 			continue
 		}
 		if err := run.all(ctx, chunk); err != nil {
 			return run.done, err
 		}
-		if err := run.follow(ctx, false); err != nil {
-			return run.done, err
+		if c.Canary > 0 {
+			if err := run.follow(ctx, false); err != nil {
+				return run.done, err
+			}
 		}
 		chunk = chunk[:0]
 	}
-	if err := run.all(ctx, chunk); err != nil {
-		return run.done, err
+	err = run.all(ctx, chunk)
+	if err == nil && c.Canary > 0 {
+		err = run.follow(ctx, true)
 	}
-	return run.done, run.follow(ctx, true)
+	return run.done, err
 }
 
 func (c *clearing) holdBack(rec job.Record, why string) {
@@ -140,10 +143,13 @@ func (c *clearing) all(ctx context.Context, chunk []due) error {
 		if err := c.ready(ctx); err != nil {
 			return err
 		}
-		n, wait := c.pace.room(chunk[:min(c.most, len(chunk))])
-		if n == 0 {
-			c.wait(ctx, wait)
-			continue
+		n := min(c.most, len(chunk))
+		if c.pace.rate > 0 {
+			var wait time.Duration
+			if n, wait = c.pace.room(chunk[:n]); n == 0 {
+				c.wait(ctx, wait)
+				continue
+			}
 		}
 		full, retry, err := c.offer(context.WithoutCancel(ctx), chunk[:n])
 		if err != nil {
@@ -200,8 +206,12 @@ func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry tim
 			full = append(full, some[i])
 		case job.Enqueued:
 			c.done.Taken++
-			c.pace.spend(some[i].rec.Job.Cost)
-			c.canary.took(some[i])
+			if c.pace.rate > 0 {
+				c.pace.spend(some[i].rec.Job.Cost)
+			}
+			if c.Canary > 0 {
+				c.canary.took(some[i])
+			}
 			if c.Taken != nil {
 				c.Taken(some[i].rec)
 			}
@@ -259,7 +269,9 @@ func (c *clearing) watch(ctx context.Context) error {
 	if leave.Stop != "" {
 		return &Halt{Why: leave.Stop}
 	}
-	c.pace.change(leave.Rate)
+	if leave.Rate != c.pace.rate {
+		c.pace.change(leave.Rate)
+	}
 	return nil
 }
 

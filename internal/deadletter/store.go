@@ -109,7 +109,9 @@ func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reas
 	if parked > 0 && s.TaskEnded != nil {
 		s.TaskEnded(end.Task)
 	}
-	_, err = record.IfDamaged(ctx, s.c, record.Of{Keys: k, Feed: s.Feed}, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
+	if err != nil {
+		_, err = record.IfDamaged(ctx, s.c, record.Of{Keys: k, Feed: s.Feed}, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
+	}
 	return parked == parkAsks, err
 }
 

@@ -43,7 +43,7 @@ var (
 	// Replay admits jobs again.
 	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", readmit: true, decide: deadletter.Rules.Key,
 		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
-			return c.Replay(ctx, b.admit, b.rules)
+			return c.Replay(ctx, b.books, b.rules)
 		}}
 	// Ask makes look-ups for jobs in doubt now: they are pending until the outcome is known.
 	Ask = Action{Name: "ask", Verb: "ask about", Past: "asked about", InDoubt: true, trail: "resolve --ask", asks: true, decide: deadletter.Rules.Ask,
@@ -58,7 +58,7 @@ var (
 	// NotDone settles jobs in doubt as not charged, and admits them again.
 	NotDone = Action{Name: "not-done", Verb: "resolve as not done", Past: "resolved", NeedsWhy: true, InDoubt: true, trail: "resolve --not-done", readmit: true, decide: deadletter.Rules.NotDone,
 		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
-			return c.NotDone(ctx, b.admit, b.rules)
+			return c.NotDone(ctx, b.books, b.rules)
 		}}
 	// Discard removes jobs for good. Jobs selected by id may also be waiting for their call.
 	Discard = Action{Name: "discard", Verb: "discard", Past: "discarded", NeedsWhy: true, Final: true, trail: "discard", waiting: true, decide: deadletter.Rules.Discard,

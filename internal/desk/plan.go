@@ -168,8 +168,7 @@ type Bulk struct {
 
 	filter deadletter.Filter
 	rules  deadletter.Rules
-	admit  job.Readmitter
-	books  *ledger.Books // counted for the act
+	books  tracedBooks // counted for the act
 	met    deadletter.Preview
 	seen   hash.Hash // of the jobs found; nil if no act needs approval
 	// granted is the approved request; nil: none.
@@ -180,6 +179,21 @@ type Bulk struct {
 	mu   sync.Mutex
 	far  Progress
 	held map[string]int
+}
+
+// tracedBooks are books that record in the traces of jobs that they were admitted again.
+type tracedBooks struct {
+	*ledger.Books
+	traces  *tracing.Tracer
+	gateway string
+}
+
+// Readmit implements job.Readmitter.
+func (t tracedBooks) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+	begun := time.Now()
+	answers, retry, err := t.Books.Readmit(ctx, jobs)
+	t.traces.Replayed(ctx, t.gateway, jobs, answers, begun)
+	return answers, retry, err
 }
 
 // Progress is the progress of an action.
@@ -297,7 +311,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	entry := b.Store.Entry(b.granted.noted(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
 		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})))
 	books := b.Books.For(entry.Place) // the script that takes a job counts it
-	b.admit, b.books = traces.Replays(b.Name, books), books
+	b.books = tracedBooks{books, traces, b.Name}
 	b.mu.Lock()
 	b.held = map[string]int{}
 	b.mu.Unlock()

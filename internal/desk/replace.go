@@ -121,7 +121,7 @@ func (r *Replacement) Close(ctx context.Context) {
 // replacing is the replacement at one gateway.
 type replacing struct {
 	*Gateway
-	admit job.Readmitter
+	admit tracedBooks
 	rules deadletter.Rules
 	entry *deadletter.Entry
 	deed  deadletter.Deed
@@ -157,7 +157,7 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 	if err := r.patiently(ctx, func(ctx context.Context) error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
 	}
-	p.admit = r.Traces.Replays(name, p.Books)
+	p.admit = tracedBooks{p.Books, r.Traces, name}
 	r.parts[name] = p
 	return p, nil
 }

@@ -166,7 +166,7 @@ func (l *lookUp) begin(ctx context.Context) bool {
 	}
 	if claimed { // this process's configuration can't open its payload, or lacks its route: it counts as failed, so that an operator hears of it
 		l.look = look
-		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: job.AsideWait})
+		l.write(ctx, ledger.LookEnd{Finding: job.Finding{Failed: true, Error: err.Error()}, Next: job.PostponedFor})
 	}
 	return false
 }

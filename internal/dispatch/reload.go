@@ -30,7 +30,7 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	var out Reloaded
-	plans := make([]plan, len(gateways))
+	changes := make([]change, len(gateways))
 	served := d.byName()
 	d.recallAlso(gateways, served)
 	if len(gateways) > 1 {
@@ -38,31 +38,31 @@ func (d *Dispatcher) Reload(ctx context.Context, gateways []config.Gateway) (Rel
 	}
 	for i, g := range gateways {
 		var err error
-		if plans[i], err = d.planned(served[g.Name], g); err != nil {
-			d.drop(plans)
+		if changes[i], err = d.changeOf(served[g.Name], g); err != nil {
+			d.drop(changes)
 			return Reloaded{}, err
 		}
-		out.add(plans[i])
+		out.add(changes[i])
 	}
 	boundGarbage(len(gateways))
-	out.Removed = d.enlist(plans)
-	for _, p := range plans {
-		if p.set != nil {
-			old := p.unit.set.Swap(p.set)
+	out.Removed = d.enlist(changes)
+	for _, c := range changes {
+		if c.set != nil {
+			old := c.unit.set.Swap(c.set)
 			defer old.close() // its calls in flight finish
 		}
 	}
-	for _, p := range plans {
-		if p.set != nil {
-			p.unit.settleIn(ctx)
+	for _, c := range changes {
+		if c.set != nil {
+			c.unit.settleIn(ctx)
 		}
 	}
-	d.join(ctx, plans)
+	d.join(ctx, changes)
 	return out, nil
 }
 
-// plan is what a reload does with one gateway.
-type plan struct {
+// change is what a reload does with one gateway.
+type change struct {
 	unit *unit
 	as   config.Gateway // as far as it can change while running
 	kept []string       // what does not change
@@ -70,24 +70,24 @@ type plan struct {
 	new  bool
 }
 
-// planned returns the plan for one gateway, served by u; nil: not served yet.
-func (d *Dispatcher) planned(u *unit, g config.Gateway) (plan, error) {
+// changeOf returns the change of one gateway, served by u; nil: not served yet.
+func (d *Dispatcher) changeOf(u *unit, g config.Gateway) (change, error) {
 	if u == nil {
 		return d.newcomer(g)
 	}
 	g, kept := u.feasible(g)
-	p := plan{unit: u, as: g, kept: kept}
+	c := change{unit: u, as: g, kept: kept}
 	if same(g, u.now().cfg) {
-		return p, nil
+		return c, nil
 	}
 	if _, err := Pacer(u.redis, g, bucket.NewMetrics(nil)); err != nil {
-		return p, err
+		return c, err
 	}
 	var err error
-	if p.set, err = u.newSet(g); err == nil {
-		p.set.sheds = u.now().sheds || sheds(u.now().cfg, g)
+	if c.set, err = u.newSet(g); err == nil {
+		c.set.sheds = u.now().sheds || sheds(u.now().cfg, g)
 	}
-	return p, err
+	return c, err
 }
 
 // same reports whether a gateway is unchanged, apart from its line in the file, which moves when another
@@ -97,10 +97,10 @@ func same(a, b config.Gateway) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-func (r *Reloaded) add(p plan) {
-	r.Gateways, r.Kept = append(r.Gateways, p.as), append(r.Kept, p.kept...)
-	if p.new {
-		r.Added = append(r.Added, p.as)
+func (r *Reloaded) add(c change) {
+	r.Gateways, r.Kept = append(r.Gateways, c.as), append(r.Kept, c.kept...)
+	if c.new {
+		r.Added = append(r.Added, c.as)
 	}
 }
 

@@ -104,13 +104,12 @@ func (u *unit) replayOnce(ctx context.Context) (time.Duration, error) {
 // replayChunk admits those of some jobs for which there is room. more says that none of them is left that could
 // be admitted.
 func (u *unit) replayChunk(ctx context.Context, books *ledger.Books, jobs []ledger.Rejected) (more bool, wait time.Duration, err error) {
-	in := u.tools.traces.Replays(u.name, books)
 	for jobs = u.left.skip(jobs); len(jobs) > 0; jobs = u.left.skip(jobs) {
 		some := jobs
 		if dear := slices.IndexFunc(jobs, func(r ledger.Rejected) bool { return r.Cost >= u.left.cost }); dear > 0 {
 			some = jobs[:dear]
 		}
-		answers, retry, err := in.Readmit(ctx, returns(some))
+		answers, retry, err := u.readmit(ctx, books, returns(some))
 		if err != nil {
 			return false, 0, err
 		}
@@ -126,6 +125,14 @@ func (u *unit) replayChunk(ctx context.Context, books *ledger.Books, jobs []ledg
 		}
 	}
 	return true, 0, nil
+}
+
+// readmit admits parked jobs again, and records that in their traces.
+func (u *unit) readmit(ctx context.Context, books *ledger.Books, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
+	begun := time.Now()
+	answers, retry, err := books.Readmit(ctx, jobs)
+	u.tools.traces.Replayed(ctx, u.name, jobs, answers, begun)
+	return answers, retry, err
 }
 
 func returns(jobs []ledger.Rejected) []job.Return {
@@ -197,7 +204,7 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	if err != nil || len(jobs) == 0 {
 		return err
 	}
-	answers, _, err := u.tools.traces.Replays(u.name, s.books.For(deadletter.ByItself)).Readmit(ctx, jobs)
+	answers, _, err := u.readmit(ctx, s.books.For(deadletter.ByItself), jobs)
 	taken := 0
 	for _, a := range answers {
 		if a == job.Enqueued {
@@ -232,7 +239,6 @@ func (u *unit) replayFlows(ctx context.Context, books *ledger.Books, anew bool) 
 			return -1, err
 		}
 	}
-	in := u.tools.traces.Replays(u.name, books)
 	for {
 		turns, err := books.NextRejected(ctx, replayChunk)
 		if err == nil && !turns.Whole {
@@ -248,7 +254,7 @@ func (u *unit) replayFlows(ctx context.Context, books *ledger.Books, anew bool) 
 			u.sayLeft()
 			return -1, nil
 		}
-		answers, retry, err := in.Readmit(ctx, returns(turns.Jobs))
+		answers, retry, err := u.readmit(ctx, books, returns(turns.Jobs))
 		if err != nil {
 			return -1, err
 		}

@@ -43,16 +43,16 @@ func (u *unit) end(ctx context.Context) {
 }
 
 // newcomer prepares a gateway that is new in the configuration. It does nothing until join.
-func (d *Dispatcher) newcomer(g config.Gateway) (plan, error) {
+func (d *Dispatcher) newcomer(g config.Gateway) (change, error) {
 	g, kept := bounded(g, d.longest)
 	d.tools.working.Begin(g.Name)
 	u, err := d.newUnit(g)
 	if err != nil {
 		d.forget(g.Name)
-		return plan{}, err
+		return change{}, err
 	}
 	u.ailing.Store(true) // no pulse yet
-	return plan{unit: u, as: g, kept: kept, new: true}, nil
+	return change{unit: u, as: g, kept: kept, new: true}, nil
 }
 
 // recallAlso reads what other dispatchers on this machine have seen of gateways' data since this one started,
@@ -70,22 +70,22 @@ func (d *Dispatcher) recallAlso(gateways []config.Gateway, served map[string]*un
 }
 
 // drop undoes the preparation of a refused reload.
-func (d *Dispatcher) drop(plans []plan) {
-	for _, p := range plans {
-		if p.new {
-			p.unit.end(d.ctx)
-			d.forget(p.unit.name)
+func (d *Dispatcher) drop(changes []change) {
+	for _, c := range changes {
+		if c.new {
+			c.unit.end(d.ctx)
+			d.forget(c.unit.name)
 		}
 	}
 }
 
-// enlist applies the plans of a reload. Gateways no longer configured leave; it returns their names.
-func (d *Dispatcher) enlist(plans []plan) (gone []string) {
+// enlist applies the changes of a reload. Gateways no longer configured leave; it returns their names.
+func (d *Dispatcher) enlist(changes []change) (gone []string) {
 	before := d.byName()
-	units := make([]*unit, len(plans))
-	for i, p := range plans {
-		units[i] = p.unit
-		delete(before, p.unit.name)
+	units := make([]*unit, len(changes))
+	for i, c := range changes {
+		units[i] = c.unit
+		delete(before, c.unit.name)
 	}
 	left := d.units()
 	d.roster.Store(&units)
@@ -143,11 +143,11 @@ func (d *Dispatcher) forget(gateway string) {
 const meetAtOnce = 16
 
 // join starts to serve new gateways. A gateway that can't be served yet is retried.
-func (d *Dispatcher) join(ctx context.Context, plans []plan) {
+func (d *Dispatcher) join(ctx context.Context, changes []change) {
 	var added []*unit
-	for _, p := range plans {
-		if p.new {
-			added = append(added, p.unit)
+	for _, c := range changes {
+		if c.new {
+			added = append(added, c.unit)
 		}
 	}
 	if left := d.begin(ctx, added); len(left) > 0 {

@@ -136,6 +136,9 @@ func (s *shape) head(call job.Request, target *url.URL, v *values) (message, err
 		}
 		m.head.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{call.Key}
 	}
+	if len(s.jobs) == 0 {
+		return m, nil
+	}
 	return m, s.fill(m.head.Header, v)
 }
 

@@ -25,9 +25,9 @@ const (
 // quotes.
 const Unrouted = "the configuration of the dispatcher has no route "
 
-// AsideWait is how long such a job waits, or one whose payload can't be opened. By then the route or the key may
+// PostponedFor is how long such a job waits, or one whose payload can't be opened. By then the route or the key may
 // have been configured, or another process that has it may take the job.
-const AsideWait = time.Minute
+const PostponedFor = time.Minute
 
 // Uncovered is the error of a job that may have been charged, and that no other call may be made for.
 const Uncovered = "an earlier call may have charged, and no living idempotency key covers another one"

@@ -62,8 +62,11 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 		keys = append(keys, k.Moments())
 	}
 	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
+	if len(b.cfg.Approval.BatchOver) > 0 {
+		mode += b.approvals(ctx)
+	}
 	args := make([]any, 0, 64)
-	args = append(args, b.cfg.NowMicros.Now(), mode+b.approvals(ctx), redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
+	args = append(args, b.cfg.NowMicros.Now(), mode, redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
 	args = append(args, c.forms...)
 	args = append(args, check...)
 	args = append(b.shared(append(args, c.alike, c.text)), ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)

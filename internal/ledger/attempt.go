@@ -26,9 +26,11 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 	reply, err := record.Open.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, generation, owner, deadline.Microseconds(),
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent,
 		b.brakes, lead.Microseconds(), seen, process, longest.Microseconds()).Slice()
-	if aside, err := b.orAside(ctx, id, "", err); aside {
-		return job.Attempt{}, job.OpenStale, nil
-	} else if err != nil {
+	if err != nil {
+		aside, err := b.orAside(ctx, id, "", err)
+		if aside {
+			return job.Attempt{}, job.OpenStale, nil
+		}
 		return job.Attempt{}, "", err
 	}
 	a, opening, err := opened(reply, job.Attempt{Job: job.Job{ID: id, Gateway: b.cfg.Gateway}, Generation: generation, Owner: owner})
@@ -99,7 +101,9 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	done, err := record.Done.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, b.cfg.Brake.Setting(), end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
-	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
+	if err != nil {
+		_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
+	}
 	return err
 }
 
@@ -118,7 +122,9 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 		wait.Microseconds(), e.Error, taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Doubt(), redisdb.Flag(e.Alive()), record.Micros(e.Failed), record.Micros(e.Outage),
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)
-	_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, false), err)
+	if err != nil {
+		_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, false), err)
+	}
 	return err
 }
 

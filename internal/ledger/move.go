@@ -55,7 +55,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	k := b.keys
 	keys := []string{m.from, m.to, k.Costs(), k.Hold(), k.Counters(), k.Parked(string(job.Exhausted)), k.Asking()}
 	args := []any{b.cfg.NowMicros.Now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Asks.First(false),
-		b.routesHere(), job.Unrouted, job.AsideWait.Microseconds()}
+		b.routesHere(), job.Unrouted, job.PostponedFor.Microseconds()}
 	for _, w := range due {
 		taskID, taskKey, msg, err := b.Task(w.id, w.generation+1)
 		if err != nil {

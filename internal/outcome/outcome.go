@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -259,32 +258,14 @@ func errorText(err error, otherwise string) string {
 	return oneLine([]byte(err.Error()))
 }
 
-// Backoff is an exponential back-off with jitter.
-type Backoff struct {
-	// First is the delay after the first failed attempt. Zero or less means 1 s.
-	First time.Duration
-	// Max is the longest delay. Less than First counts as First.
-	Max time.Duration
-}
-
-// Delay returns how long to wait after a failed attempt, counted from 1: a random time in [d/2, d], where d is
-// First doubled attempt-1 times and at most Max. Jobs that failed together are thus spread out.
-func (b Backoff) Delay(attempt int) time.Duration {
-	d := b.ceiling(attempt)
-	return d - time.Duration(rand.Int64N(int64(d/2)+1))
-}
-
-func (b Backoff) ceiling(attempt int) time.Duration {
-	d := b.First
-	if d <= 0 {
-		d = time.Second
-	}
-	longest := max(b.Max, d)
-	for ; attempt > 1 && d < longest; attempt-- {
-		if d > longest/2 {
-			return longest
-		}
-		d *= 2
-	}
-	return d
+// Table is an ordered list of rules, which precede the meaning of the status. The zero Table is profile
+// "default".
+type Table struct {
+	user, profile []job.Rule
+	reference     string
+	needs         map[string][]string // required values in the body of a 2xx, for done
+	own           map[string]string   // fields of the body compared with the job
+	saves         bool                // the gateway saves failures under the key
+	most          time.Duration       // the longest pause that an answer can ask for; 0: usualMax
+	hide          func([]byte) []byte // nil: hide nothing
 }

@@ -9,18 +9,6 @@ import (
 	"spillway/internal/job"
 )
 
-// Table is an ordered list of rules, which precede the meaning of the status. The zero Table is profile
-// "default".
-type Table struct {
-	user, profile []job.Rule
-	reference     string
-	needs         map[string][]string // required values in the body of a 2xx, for done
-	own           map[string]string   // fields of the body compared with the job
-	saves         bool                // the gateway saves failures under the key
-	most          time.Duration       // the longest pause that an answer can ask for; 0: usualMax
-	hide          func([]byte) []byte // nil: hide nothing
-}
-
 // Profile returns a built-in table: "default" (also "") or "stripe".
 func Profile(name string) (Table, error) {
 	switch name {

@@ -22,7 +22,7 @@ const (
 // cards applies the gateway's rule on card numbers: it refuses a job that contains one, or masks those in its
 // payload.
 func (r *Reader) cards(j job.Job) (job.Job, error) {
-	rule := r.gate.cards
+	rule := r.gateway.cards
 	if rule.Then == job.CardsAllow {
 		return j, nil
 	}

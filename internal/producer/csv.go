@@ -103,7 +103,7 @@ func (r *Reader) useHeader(line Line) error {
 			return wrong(theColumns(h.names), fmt.Errorf("no column is named %q, as --route-field says", r.opt.RouteField))
 		}
 	}
-	if h.plan = r.gate.plan; h.plan != nil {
+	if h.plan = r.gateway.plan; h.plan != nil {
 		if err := h.plan.bind(h.names, h.id); err != nil {
 			return wrong("mend "+cmp.Or(r.opt.Told, "the map in the configuration")+", or the header row; "+theColumns(h.names), err)
 		}

@@ -65,7 +65,7 @@ func (r *Reader) lane(j job.Job) (string, error) {
 	if r.opt.Lanes == nil {
 		return j.Lane, nil
 	}
-	return Lane(j.Gateway, r.gate.lanes, j.Lane, j.Payload)
+	return Lane(j.Gateway, r.gateway.lanes, j.Lane, j.Payload)
 }
 
 // routeIn returns the route that a field of the line names, or usual.
@@ -86,17 +86,4 @@ func (r *Reader) routeIn(field, usual string) (string, error) {
 		return "", fmt.Errorf("the field %q must be a text in quotes, the name of a route", field)
 	}
 	return cmp.Or(unquote(value), usual), nil
-}
-
-// route returns the route of a job. A line that replaces a job's payload must name the job's route or none.
-func (r *Reader) route(j job.Job) (string, error) {
-	switch {
-	case j.Route == "" && r.opt.Shown:
-		return "", nil
-	case j.Route == "":
-		return r.gate.route, nil
-	case r.opt.RouteOf == nil:
-		return j.Route, nil
-	}
-	return r.opt.RouteOf(j.Gateway, j.Route)
 }

@@ -62,11 +62,11 @@ func (r *Reader) plainJob(raw []byte) (job.Job, error) {
 			return job.Job{}, err
 		}
 	}
-	if r.gate.plan == nil {
+	if r.gateway.plan == nil {
 		j.Payload = r.compact(bytes.TrimSpace(raw))
 		return r.checked(j)
 	}
-	if j.Payload, err = r.gate.plan.object(&r.json, r.opt.IDField); err != nil {
+	if j.Payload, err = r.gateway.plan.object(&r.json, r.opt.IDField); err != nil {
 		return job.Job{}, err
 	}
 	return r.checked(j)
@@ -118,13 +118,13 @@ func (r *Reader) finished(value []byte) error {
 
 // mapPayload maps the payload of a line in the wrapped form.
 func (r *Reader) mapPayload(j *job.Job) error {
-	if _, err := r.maxCost(j.Gateway); err != nil || r.gate.plan == nil {
+	if _, err := r.maxCost(j.Gateway); err != nil || r.gateway.plan == nil {
 		return err
 	}
 	if err := r.json.object(j.Payload); err != nil {
 		return err
 	}
-	payload, err := r.gate.plan.object(&r.json, "")
+	payload, err := r.gateway.plan.object(&r.json, "")
 	j.Payload = payload
 	return err
 }
@@ -236,8 +236,10 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 	if j.Route, err = r.route(j); err != nil {
 		return job.Job{}, err
 	}
-	if j.Lane, err = r.lane(j); err != nil {
-		return job.Job{}, err
+	if r.gateway.lanes != nil || j.Lane != "" {
+		if j.Lane, err = r.lane(j); err != nil {
+			return job.Job{}, err
+		}
 	}
 	if r.opt.ClassOf != nil && j.Priority != "" {
 		if j.Priority, err = r.opt.ClassOf(j.Gateway, j.Priority); err != nil {
@@ -249,9 +251,9 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 			return job.Job{}, err
 		}
 	}
-	if err := CheckAmount(j.Payload, r.gate.amount); err != nil {
-		if r.gate.plan != nil && !r.mapped {
-			err = r.gate.plan.traced(err)
+	if err := CheckAmount(j.Payload, r.gateway.amount); err != nil {
+		if r.gateway.plan != nil && !r.mapped {
+			err = r.gateway.plan.traced(err)
 		}
 		return job.Job{}, err
 	}
@@ -314,8 +316,8 @@ func timeOf(m member) (time.Time, error) {
 }
 
 func (r *Reader) gatewayOf(m member) (string, error) {
-	if quotedIs(m.value, r.gate.name) {
-		return r.gate.name, nil
+	if quotedIs(m.value, r.gateway.name) {
+		return r.gateway.name, nil
 	}
 	name, err := textOf(m)
 	if err == nil && name == "" {
@@ -359,4 +361,17 @@ func checkBatch(name string) error {
 		}
 	}
 	return nil
+}
+
+// route returns the route of a job. A line that replaces a job's payload must name the job's route or none.
+func (r *Reader) route(j job.Job) (string, error) {
+	switch {
+	case j.Route == "" && r.opt.Shown:
+		return "", nil
+	case j.Route == "":
+		return r.gateway.route, nil
+	case r.opt.RouteOf == nil:
+		return j.Route, nil
+	}
+	return r.opt.RouteOf(j.Gateway, j.Route)
 }

@@ -97,13 +97,13 @@ type Line struct {
 
 // Reader reads the lines of a billing file.
 type Reader struct {
-	opt   Options
-	in    *lines
-	json  parser
-	csv   *csvHeader   // nil for NDJSON
-	batch string       // the last line's batch, which usually is the next one's
-	gate  gatewayCheck // the last gateway looked up, which usually is the next one's
-	plans map[string]*plan
+	opt     Options
+	in      *lines
+	json    parser
+	csv     *csvHeader   // nil for NDJSON
+	batch   string       // the last line's batch, which usually is the next one's
+	gateway gatewayCheck // the last gateway looked up, which usually is the next one's
+	plans   map[string]*plan
 	// charset is the encoding of the file; nil for UTF-8.
 	charset *charmap.Charmap
 	// State of the current line:
@@ -275,8 +275,8 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	if gateway == "" {
 		return 0, errNoGateway
 	}
-	if r.gate.name == gateway {
-		return r.gate.max, nil
+	if r.gateway.name == gateway {
+		return r.gateway.max, nil
 	}
 	if err := job.CheckGateway(gateway); err != nil {
 		return 0, err
@@ -288,20 +288,20 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 			return 0, fmt.Errorf("no gateway %q is configured", gateway)
 		}
 	}
-	r.gate = gatewayCheck{name: gateway, max: most}
+	r.gateway = gatewayCheck{name: gateway, max: most}
 	if r.opt.Amount != nil {
-		r.gate.amount = r.opt.Amount(gateway)
+		r.gateway.amount = r.opt.Amount(gateway)
 	}
 	if r.opt.Cards != nil {
-		r.gate.cards = r.opt.Cards(gateway)
+		r.gateway.cards = r.opt.Cards(gateway)
 	}
 	if r.opt.Lanes != nil {
-		r.gate.lanes = r.opt.Lanes(gateway)
+		r.gateway.lanes = r.opt.Lanes(gateway)
 	}
-	r.gate.plan = r.planOf(gateway)
+	r.gateway.plan = r.planOf(gateway)
 	if r.opt.RouteOf != nil {
 		var err error
-		if r.gate.route, err = r.opt.RouteOf(gateway, ""); err != nil {
+		if r.gateway.route, err = r.opt.RouteOf(gateway, ""); err != nil {
 			return 0, err
 		}
 	}

@@ -11,9 +11,9 @@ import (
 // layout alone has fifty.
 func Compose(fragments ...string) string {
 	body := fragments[len(fragments)-1]
-	var all []chunk
+	var all []statement
 	for _, f := range fragments[:len(fragments)-1] {
-		all = append(all, chunksOf(f)...)
+		all = append(all, statementsOf(f)...)
 	}
 	kept := make([]bool, len(all))
 	used := map[string]bool{}
@@ -47,33 +47,33 @@ func use(used map[string]bool, tokens []string) {
 	}
 }
 
-// chunk is one top-level statement of a fragment, with the comments after it.
-type chunk struct {
+// statement is one top-level statement of a fragment, with the comments after it.
+type statement struct {
 	text   string
 	tokens []string
 	names  []string // names that it defines; empty if it does something else, too, and so must be kept
 }
 
-// chunked has the chunks of each fragment: one is part of many scripts.
-var chunked sync.Map
+// fragmentStatements has the statements of each fragment: one is part of many scripts.
+var fragmentStatements sync.Map
 
-func chunksOf(fragment string) []chunk {
-	if known, ok := chunked.Load(fragment); ok {
-		return known.([]chunk)
+func statementsOf(fragment string) []statement {
+	if known, ok := fragmentStatements.Load(fragment); ok {
+		return known.([]statement)
 	}
-	all := chunks(fragment + "\n")
+	all := statements(fragment + "\n")
 	if len(all) > 0 && len(all[0].tokens) == 0 { // the comment at its head
 		all = all[1:]
 	}
-	chunked.Store(fragment, all)
+	fragmentStatements.Store(fragment, all)
 	return all
 }
 
-// chunks splits a fragment. A statement begins in the first column; its other lines are indented, or end it.
-func chunks(fragment string) (all []chunk) {
+// statements splits a fragment. A statement begins in the first column; its other lines are indented, or end it.
+func statements(fragment string) (all []statement) {
 	for line := range strings.Lines(fragment) {
 		if len(all) == 0 || begins(line) {
-			all = append(all, chunk{})
+			all = append(all, statement{})
 		}
 		all[len(all)-1].text += line
 	}

@@ -177,29 +177,6 @@ func of(gateway, id string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("spillway.gateway", gateway), attribute.String("spillway.job", id)}
 }
 
-// Replays returns a job.Readmitter that records in the traces of a gateway's jobs that they were admitted
-// again.
-func (t *Tracer) Replays(gateway string, to job.Readmitter) job.Readmitter {
-	if t == nil {
-		return to
-	}
-	return replays{to, t, gateway}
-}
-
-type replays struct {
-	to      job.Readmitter
-	traces  *Tracer
-	gateway string
-}
-
-// Readmit implements job.Readmitter.
-func (r replays) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
-	begun := time.Now()
-	answers, retry, err := r.to.Readmit(ctx, jobs)
-	r.traces.Replayed(ctx, r.gateway, jobs, answers, begun)
-	return answers, retry, err
-}
-
 // LogHandler returns a handler that adds the trace to lines whose context has one.
 func (t *Tracer) LogHandler(next slog.Handler) slog.Handler {
 	if t == nil {

@@ -143,22 +143,22 @@ func (w *Worker) giveBack(ctx context.Context, a job.Attempt) {
 	w.cfg.Log.Debug("given back uncalled", "job", a.Job.ID)
 }
 
-// putAside makes a job wait that this process's configuration can't call: its key is missing, it is unsealed
+// postpone makes a job wait that this process's configuration can't call: its key is missing, it is unsealed
 // where sealing is required, or its route is missing. It is set aside so that it does not block others. No
 // attempt is spent. It is not parked, because all other jobs may need the same fix.
-func (w *Worker) putAside(ctx context.Context, a job.Attempt, opening job.Opening) {
-	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, job.AsideWait) })
+func (w *Worker) postpone(ctx context.Context, a job.Attempt, opening job.Opening) {
+	w.persist(ctx, a.Job.ID, func() error { return w.cfg.Ledger.Back(ctx, a, job.Ending{Error: a.LastError}, job.PostponedFor) })
 	if opening == job.OpenUnrouted {
 		w.Unrouted(1)
 	} else {
 		w.cfg.Metrics.unopened(w.cfg.Gateway)
 	}
 	level := slog.LevelDebug
-	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= job.AsideWait { // a million jobs may lack the same key
+	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= job.PostponedFor { // a million jobs may lack the same key
 		w.alarmed.Store(now.UnixNano())
 		level = slog.LevelError
 	}
-	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", job.AsideWait, "error", a.LastError)
+	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", job.PostponedFor, "error", a.LastError)
 }
 
 // keyLives reports whether another call may still be made with this call's key.

@@ -225,7 +225,7 @@ func (w *Worker) dontCall(ctx context.Context, a job.Attempt, opening job.Openin
 		return
 	}
 	if opening == job.OpenSealed || opening == job.OpenUnrouted {
-		w.putAside(ctx, a, opening)
+		w.postpone(ctx, a, opening)
 		return
 	}
 	w.parkUnsent(ctx, a, opening)
