@@ -78,12 +78,12 @@ type Config struct {
 
 // Door admits jobs into the queues. It is safe for concurrent use.
 type Door struct {
-	cfg   Config
-	lanes lanes
+	cfg       Config
+	sequences sequences
 }
 
 // New returns a door.
-func New(cfg Config) *Door { return &Door{cfg: cfg, lanes: lanes{door: rand.Text()}} }
+func New(cfg Config) *Door { return &Door{cfg: cfg, sequences: sequences{door: rand.Text()}} }
 
 // Answer is what became of one job.
 type Answer struct {
@@ -152,13 +152,13 @@ func (p *prepared) admit(ctx context.Context, mode Mode) ([]Answer, error) {
 		return nil, p.err
 	}
 	d := p.door
-	lane := d.lanes.enter()
-	defer d.lanes.leave(lane)
+	own := d.sequences.enter()
+	defer d.sequences.leave(own)
 	for len(p.left.jobs) > 0 {
 		if p.err != nil {
 			return p.answers, p.err
 		}
-		got, room, err := d.put(ctx, p.offer, lane.ticket(), mode)
+		got, room, err := d.put(ctx, p.offer, own.ticket(), mode)
 		if err != nil {
 			return p.answers, err
 		}

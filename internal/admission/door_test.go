@@ -157,7 +157,7 @@ func TestAnOfferKeepsItsTicketUntilItIsAnswered(t *testing.T) {
 	var numbers []int64
 	for _, ticket := range b.tickets {
 		numbers = append(numbers, ticket.Number)
-		if ticket.Lane == "" || ticket.Lane != b.tickets[0].Lane {
+		if ticket.Sequence == "" || ticket.Sequence != b.tickets[0].Sequence {
 			t.Errorf("one caller after the other, and lanes %v", b.tickets)
 		}
 	}
@@ -165,7 +165,7 @@ func TestAnOfferKeepsItsTicketUntilItIsAnswered(t *testing.T) {
 		t.Errorf("three tries without an answer, a wait for room, another chunk: numbers %v", numbers)
 	}
 	other := &books{room: 1}
-	if _, err := door(other, 0).Admit(t.Context(), "g", jobs("a"), admission.Park); err != nil || other.tickets[0].Lane == b.tickets[0].Lane {
+	if _, err := door(other, 0).Admit(t.Context(), "g", jobs("a"), admission.Park); err != nil || other.tickets[0].Sequence == b.tickets[0].Sequence {
 		t.Errorf("another door has the lane %v, %v", other.tickets, err)
 	}
 }
@@ -206,7 +206,7 @@ func TestCallersAtTheSameTimeHaveLanesOfTheirOwn(t *testing.T) {
 	}
 	lanes := map[string]bool{}
 	for ticket := range m.tickets {
-		lanes[ticket.Lane] = true
+		lanes[ticket.Sequence] = true
 	}
 	if len(lanes) != 10 {
 		t.Errorf("%d lanes for ten callers at a time: the books keep an answer for each", len(lanes))

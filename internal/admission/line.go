@@ -13,10 +13,10 @@ import (
 // previous one is answered, so that Redis is never idle between them: an offer that arrives ahead of the one it
 // must follow is turned away. A Line is not safe for concurrent use.
 type Line struct {
-	door  *Door
-	lanes [2]*lane // used in turn: the last reply of each is stored
-	turn  int
-	last  *Passage
+	door      *Door
+	sequences [2]*sequence // used in turn: the last reply of each is stored
+	turn      int
+	last      *Passage
 }
 
 // Passage is one offer in flight.
@@ -48,13 +48,13 @@ func (p *Passage) Wait() ([]Answer, error) {
 
 // Line returns a new line. The caller must close it.
 func (d *Door) Line() *Line {
-	return &Line{door: d, lanes: [2]*lane{d.lanes.enter(), d.lanes.enter()}}
+	return &Line{door: d, sequences: [2]*sequence{d.sequences.enter(), d.sequences.enter()}}
 }
 
 // Close ends the line. All of its offers must have ended.
 func (l *Line) Close() {
-	for _, lane := range l.lanes {
-		l.door.lanes.leave(lane)
+	for _, own := range l.sequences {
+		l.door.sequences.leave(own)
 	}
 }
 
@@ -63,7 +63,7 @@ func (l *Line) Close() {
 // room are admitted before later ones. After an offer has failed, later ones are not made and get the same
 // error. If the jobs of an offer could not even be parked, all later jobs of the same gateway find no room.
 func (l *Line) Begin(ctx context.Context, gateway string, jobs []job.Job, mode Mode) *Passage {
-	before, me := l.last, &Passage{books: l.door.cfg.Gateways[gateway].Books, ticket: l.lanes[l.turn].ticket(), over: make(chan struct{})}
+	before, me := l.last, &Passage{books: l.door.cfg.Gateways[gateway].Books, ticket: l.sequences[l.turn].ticket(), over: make(chan struct{})}
 	l.turn, l.last = 1-l.turn, me
 	pass := func() {
 		defer close(me.over)
@@ -129,7 +129,7 @@ func (p *Passage) finish(ctx context.Context, what *prepared) {
 // overtake makes the offer before the previous one has ended, and reports whether it was answered.
 func (p *Passage) overtake(ctx context.Context, what *prepared, before *Passage) bool {
 	ticket := p.ticket
-	ticket.Behind = job.Place{Lane: before.ticket.Lane, Number: before.ticket.Number}
+	ticket.Behind = job.Place{Sequence: before.ticket.Sequence, Number: before.ticket.Number}
 	got, room, err := what.offer(ctx, ticket, string(Park))
 	if err == nil {
 		p.note(what, got, room)
@@ -151,42 +151,42 @@ func (p *Passage) ended() bool {
 	}
 }
 
-// lane numbers the offers of one caller of Admit, which come one after the other.
-type lane struct {
+// sequence numbers the offers of one caller of Admit, which come one after the other.
+type sequence struct {
 	name   string
 	offers int64
 }
 
 // ticket returns the ticket of the next offer.
-func (l *lane) ticket() job.Ticket {
-	l.offers++
-	return job.Ticket{Lane: l.name, Number: l.offers}
+func (s *sequence) ticket() job.Ticket {
+	s.offers++
+	return job.Ticket{Sequence: s.name, Number: s.offers}
 }
 
-// lanes is the pool of a door's lanes. It holds as many as there were ever concurrent callers, so that Redis
+// sequences is the pool of a door's sequences. It holds as many as there were ever concurrent callers, so that Redis
 // stores few replies.
-type lanes struct {
+type sequences struct {
 	door string // unique to this door
 
 	mu   sync.Mutex
-	free []*lane
+	free []*sequence
 	made int
 }
 
-func (l *lanes) enter() *lane {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if n := len(l.free); n > 0 {
-		last := l.free[n-1]
-		l.free = l.free[:n-1]
+func (s *sequences) enter() *sequence {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.free); n > 0 {
+		last := s.free[n-1]
+		s.free = s.free[:n-1]
 		return last
 	}
-	l.made++
-	return &lane{name: l.door + "." + strconv.Itoa(l.made)}
+	s.made++
+	return &sequence{name: s.door + "." + strconv.Itoa(s.made)}
 }
 
-func (l *lanes) leave(done *lane) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.free = append(l.free, done)
+func (s *sequences) leave(done *sequence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, done)
 }

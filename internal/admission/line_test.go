@@ -92,7 +92,7 @@ func TestAnOfferComesOnTheHeelsOfTheOneBefore(t *testing.T) {
 	first := s.next(t)
 	b := begin("b")
 	second := s.next(t) // the first has no answer yet
-	if first.Behind != (job.Place{}) || second.Behind != (job.Place{Lane: first.Lane, Number: first.Number}) || second.Lane == first.Lane {
+	if first.Behind != (job.Place{}) || second.Behind != (job.Place{Sequence: first.Sequence, Number: first.Number}) || second.Sequence == first.Sequence {
 		t.Errorf("the tickets are %+v and %+v", first, second)
 	}
 	s.answers[0] <- nil
@@ -100,7 +100,7 @@ func TestAnOfferComesOnTheHeelsOfTheOneBefore(t *testing.T) {
 	s.answers[1] <- nil
 	told(t, "b", b, nil)
 	c := begin("c")
-	if third := s.next(t); third.Behind != (job.Place{}) || third.Lane != first.Lane || third.Number != first.Number+1 {
+	if third := s.next(t); third.Behind != (job.Place{}) || third.Sequence != first.Sequence || third.Number != first.Number+1 {
 		t.Errorf("the third has the ticket %+v behind %+v, which has ended", third, second)
 	}
 	s.answers[2] <- nil
@@ -127,7 +127,7 @@ func TestAnOfferThatOvertakesIsMadeAgain(t *testing.T) {
 			}
 			s.answers[0] <- nil
 			told(t, "a", a, nil)
-			if again := s.next(t); again.Behind != (job.Place{}) || again.Lane != second.Lane || again.Number != second.Number {
+			if again := s.next(t); again.Behind != (job.Place{}) || again.Sequence != second.Sequence || again.Number != second.Number {
 				t.Errorf("offered again as %+v, at first as %+v", again, second)
 			}
 			s.answers[2] <- nil

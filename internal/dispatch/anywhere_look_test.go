@@ -56,7 +56,7 @@ func TestAnOfferThatIsTurnedAwayHoldsNoClaim(t *testing.T) {
 	all := ledger.NewAnywhere(w.c, w.cfg.Names(), func(string) *seal.Box { return nil })
 	offer, err := all.Of(w.a, Books(w.c, w.cfg.Gateways[0])).Offer([]job.Newcomer{{Job: payloads(`{}`, "x")[0]}})
 	w.must(err)
-	ticket := job.Ticket{Lane: "l2", Number: 1, Behind: job.Place{Lane: "l1", Number: 1}}
+	ticket := job.Ticket{Sequence: "l2", Number: 1, Behind: job.Place{Sequence: "l1", Number: 1}}
 	if _, _, err = offer(t.Context(), ticket, "park"); !redis.HasErrorPrefix(err, "EARLY") {
 		t.Fatalf("it overtakes, and is told %v", err)
 	}
@@ -80,7 +80,7 @@ func TestAnOfferThatMayStillComeKeepsItsClaim(t *testing.T) {
 	all, lost := ledger.NewAnywhere(w.c, w.cfg.Names(), func(string) *seal.Box { return nil }), error(io.EOF)
 	offer, err := all.Of(w.a, probed{Books(w.c, w.cfg.Gateways[0]), func(job.Ticket) error { return lost }}).Offer(newcomers(1))
 	w.must(err)
-	ticket := job.Ticket{Lane: "l2", Number: 1, Behind: job.Place{Lane: "l1", Number: 1}}
+	ticket := job.Ticket{Sequence: "l2", Number: 1, Behind: job.Place{Sequence: "l1", Number: 1}}
 	if _, _, err = offer(t.Context(), ticket, "park"); !errors.Is(err, io.EOF) {
 		t.Fatalf("it is lost, and comes to %v", err)
 	}
@@ -167,7 +167,7 @@ func TestClaimsOutliveALookAtManyGateways(t *testing.T) {
 		return nil
 	}}).Offer(newcomers(admission.ChunkJobs))
 	w.must(err)
-	answers, _, err := offer(t.Context(), job.Ticket{Lane: "l", Number: 1}, "park")
+	answers, _, err := offer(t.Context(), job.Ticket{Sequence: "l", Number: 1}, "park")
 	w.must(err)
 	if answers[0] != job.Enqueued {
 		t.Errorf("it comes to %s", answers[0])
@@ -192,7 +192,7 @@ func TestAClaimThatEndsDuringALookCountsNoMore(t *testing.T) {
 			t.Errorf("at the other gateway: %s", got)
 		}
 	})
-	answers, _, err := offer(t.Context(), job.Ticket{Lane: "l", Number: 1}, "park")
+	answers, _, err := offer(t.Context(), job.Ticket{Sequence: "l", Number: 1}, "park")
 	w.must(err)
 	if answers[0] != job.Claimed || answers[1] != job.Enqueued || w.known("x0") != 1 {
 		t.Errorf("it comes to %s and %s, and %d gateways have it", answers[0], answers[1], w.known("x0"))

@@ -295,7 +295,7 @@ func TestAnOfferBehindItsClaimsIsLookedAtAgain(t *testing.T) {
 	said := make(chan told, 1)
 	start := time.Now() // before the claims, which last for 12 s
 	put := func() {
-		answers, room, err := offer(t.Context(), job.Ticket{Lane: "l", Number: 1}, "park")
+		answers, room, err := offer(t.Context(), job.Ticket{Sequence: "l", Number: 1}, "park")
 		said <- told{answers, room, err}
 	}
 	go put()

@@ -26,22 +26,22 @@ const (
 )
 
 // Ticket identifies one offer of jobs, so that an offer whose reply was lost can be repeated and gets the same
-// reply. Within a lane, a later offer has a higher number. Only the reply to the latest one is stored.
+// reply. Within a sequence, a later offer has a higher number. Only the reply to the latest one is stored.
 type Ticket struct {
-	Lane   string // of one caller, which makes one offer at a time
-	Number int64  // 1 or more
+	Sequence string // of one caller, which makes one offer at a time
+	Number   int64  // 1 or more
 	// Until is the time on Redis's clock, in µs, from which on the offer fails and changes nothing. Zero means
 	// no deadline.
 	Until int64
-	// Behind is an offer of another lane that must be carried out first. Until then this one fails and changes
+	// Behind is an offer of another sequence that must be carried out first. Until then this one fails and changes
 	// nothing. Zero means none.
 	Behind Place
 }
 
-// Place identifies an offer by its lane and number.
+// Place identifies an offer by its sequence and number.
 type Place struct {
-	Lane   string
-	Number int64
+	Sequence string
+	Number   int64
 }
 
 // Newcomer is a job to be admitted, with the digest of its payload. The same id with another digest is a

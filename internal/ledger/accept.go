@@ -61,7 +61,7 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	if c.timed {
 		keys = append(keys, k.Moments())
 	}
-	keys = append(keys, k.Receipt(ticket.Lane), k.Receipt(cmp.Or(ticket.Behind.Lane, ticket.Lane)))
+	keys = append(keys, k.Receipt(ticket.Sequence), k.Receipt(cmp.Or(ticket.Behind.Sequence, ticket.Sequence)))
 	if len(b.cfg.Approval.BatchOver) > 0 {
 		mode += b.approvals(ctx)
 	}

@@ -183,7 +183,7 @@ func TestEachJobOfAChunkIsLookedAt(t *testing.T) {
 			t.Errorf("no room for all, to %s: %v", mode, got)
 		}
 	}
-	ticket, paid := job.Ticket{Lane: "x", Number: 1}, []job.Newcomer{{Job: one("e", `{}`), Digest: "e"}, {Job: one("f", `{}`), Digest: "f", Money: "1 EUR"}}
+	ticket, paid := job.Ticket{Sequence: "x", Number: 1}, []job.Newcomer{{Job: one("e", `{}`), Digest: "e"}, {Job: one("f", `{}`), Digest: "f", Money: "1 EUR"}}
 	if _, _, err := b.books.Accept(b.ctx, ticket, paid, "park"); err != nil || b.c.HExists(b.ctx, b.keys.Job("e"), "m").Val() {
 		t.Errorf("money of another job: %v, %v", b.c.HGetAll(b.ctx, b.keys.Job("e")).Val(), err)
 	}

@@ -56,7 +56,7 @@ func TestTheBytesOfWhatIsParkedAreBounded(t *testing.T) {
 		want(t, "without room", b.accept("park", long(2+i, size))[0], job.ParkedNow)
 	}
 	parked(1174)
-	if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", long(8, 1000), long(9, 827), long(10, 1)); err != nil || got[0] != job.ParkedNow || got[1] != job.Full || got[2] != job.Full || room.Parked.Bytes != 3000 || room.Parked.Jobs != 0 {
+	if got, room, err := b.offer(job.Ticket{Sequence: "x", Number: 1}, "park", long(8, 1000), long(9, 827), long(10, 1)); err != nil || got[0] != job.ParkedNow || got[1] != job.Full || got[2] != job.Full || room.Parked.Bytes != 3000 || room.Parked.Jobs != 0 {
 		t.Error("beyond the bound:", got, room, err)
 	}
 	parked(2174)
@@ -113,11 +113,11 @@ func TestNothingOvertakesWhatCouldNotBeParked(t *testing.T) {
 		t.Run(fmt.Sprintf("%+v", bound), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t, 1, func(cfg *ledger.Config) { cfg.Parked, cfg.InOrder = bound, false })
-			if got, room, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.Parked != bound {
+			if got, room, err := b.offer(job.Ticket{Sequence: "x", Number: 1}, "park", numbered(1, 3)...); err != nil || got[2] != job.Full || room.Parked != bound {
 				t.Fatal(got, room, err)
 			}
 			b.now += 10_000_000
-			behind := job.Ticket{Lane: "y", Number: 1, Behind: job.Place{Lane: "x", Number: 1}}
+			behind := job.Ticket{Sequence: "y", Number: 1, Behind: job.Place{Sequence: "x", Number: 1}}
 			if got, _, err := b.offer(behind, "park", numbered(4, 4)...); err == nil {
 				t.Errorf("what overtakes: %v", got)
 			}

@@ -25,17 +25,17 @@ func TestAnOfferMadeAgainGetsTheSameAnswer(t *testing.T) {
 	for mode, noRoom := range map[string]job.Admittance{"park": job.ParkedNow, "wait": job.Full} {
 		b := setup(t, 3, nil)
 		b.accept("park", job.Job{ID: "other"}) // under another digest
-		if _, _, err := b.offer(job.Ticket{Lane: "x", Number: 1}, mode, numbered(1, 1)...); err != nil {
+		if _, _, err := b.offer(job.Ticket{Sequence: "x", Number: 1}, mode, numbered(1, 1)...); err != nil {
 			t.Fatal(err)
 		}
 		jobs := append(numbered(1, 4), job.Job{ID: "other"})
 		want := []job.Admittance{job.Duplicate, job.Enqueued, noRoom, noRoom, job.Conflict}
-		first, room, err := b.offer(job.Ticket{Lane: "x", Number: 2}, mode, jobs...)
+		first, room, err := b.offer(job.Ticket{Sequence: "x", Number: 2}, mode, jobs...)
 		if err != nil || !slices.Equal(first, want) || room.Retry != 10*time.Millisecond || !slices.Equal(room.Left, []int64{0}) || room.Reset != 30*time.Millisecond {
 			t.Errorf("%s: %v, room %+v, %v; want %v", mode, first, room, err, want)
 		}
 		b.now += 10_000_000
-		again, same, err := b.offer(job.Ticket{Lane: "x", Number: 2}, mode, jobs...)
+		again, same, err := b.offer(job.Ticket{Sequence: "x", Number: 2}, mode, jobs...)
 		if err != nil || !reflect.DeepEqual(same, room) || !slices.Equal(again, want) {
 			t.Errorf("%s, again: %v, room %+v, %v; want %v", mode, again, same, err, want)
 		}
@@ -51,14 +51,14 @@ func TestAnOfferThatComesLateChangesNothing(t *testing.T) {
 	b := setup(t, 10, nil)
 	jobs := numbered(1, 3)
 	for n, j := range jobs[:2] {
-		if got, _, err := b.offer(job.Ticket{Lane: "x", Number: int64(n + 1)}, "park", j); err != nil || got[0] != job.Enqueued {
+		if got, _, err := b.offer(job.Ticket{Sequence: "x", Number: int64(n + 1)}, "park", j); err != nil || got[0] != job.Enqueued {
 			t.Fatal(got, err)
 		}
 	}
-	if got, _, err := b.offer(job.Ticket{Lane: "x", Number: 1}, "park", jobs[2]); err == nil || !strings.HasPrefix(err.Error(), "SUPERSEDED") {
+	if got, _, err := b.offer(job.Ticket{Sequence: "x", Number: 1}, "park", jobs[2]); err == nil || !strings.HasPrefix(err.Error(), "SUPERSEDED") {
 		t.Errorf("an offer of the past: %v, %v", got, err)
 	}
-	if got, _, err := b.offer(job.Ticket{Lane: "y", Number: 1}, "park", jobs[2]); err != nil || got[0] != job.Enqueued {
+	if got, _, err := b.offer(job.Ticket{Sequence: "y", Number: 1}, "park", jobs[2]); err != nil || got[0] != job.Enqueued {
 		t.Errorf("another lane: %v, %v", got, err)
 	}
 	if n := b.c.LLen(b.ctx, b.keys.Pending()).Val(); n != 3 {
@@ -75,7 +75,7 @@ func TestAnOfferDoesNotOvertakeTheOneBefore(t *testing.T) {
 	b := setup(t, 10, nil)
 	jobs := numbered(1, 4)
 	behind := func(lane string, number int64, before string, n int64) job.Ticket {
-		return job.Ticket{Lane: lane, Number: number, Behind: job.Place{Lane: before, Number: n}}
+		return job.Ticket{Sequence: lane, Number: number, Behind: job.Place{Sequence: before, Number: n}}
 	}
 	early := func(when string, ticket job.Ticket, j job.Job) {
 		t.Helper()
@@ -93,7 +93,7 @@ func TestAnOfferDoesNotOvertakeTheOneBefore(t *testing.T) {
 	if n := b.c.Exists(b.ctx, b.keys.Job("j2"), b.keys.Receipt("y")).Val(); n != 0 {
 		t.Error("what came early has left something")
 	}
-	in("the first", job.Ticket{Lane: "x", Number: 1}, jobs[0])
+	in("the first", job.Ticket{Sequence: "x", Number: 1}, jobs[0])
 	in("behind the first", behind("y", 1, "x", 1), jobs[1])
 	in("the same again, whose answer was lost", behind("y", 1, "x", 1), jobs[1])
 	early("behind one that comes later", behind("y", 2, "x", 2), jobs[3])

@@ -221,7 +221,7 @@ func TestWithoutKeysAPlainPayloadIsNotTakenForASealedOne(t *testing.T) {
 func TestNothingIsStoredInPlainWhenTheActiveKeyIsMissing(t *testing.T) {
 	t.Parallel()
 	b := sealing(t, "k2026", oldKey)
-	_, _, err := b.books.Accept(b.ctx, job.Ticket{Lane: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Payload: []byte(`{}`)}, Digest: "d"}}, "park")
+	_, _, err := b.books.Accept(b.ctx, job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Payload: []byte(`{}`)}, Digest: "d"}}, "park")
 	if err == nil || !strings.Contains(err.Error(), "k2026") {
 		t.Errorf("got %v", err)
 	}
