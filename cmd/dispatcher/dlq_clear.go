@@ -52,7 +52,7 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q rem
 	if err != nil {
 		return err
 	}
-	w := &clearance{Preview: seen, p: p, at: d, f: f, action: a, filter: filter, q: q, total: seen.Jobs, open: seen.Would.Jobs}
+	w := &bulkCommand{Preview: seen, p: p, at: d, f: f, action: a, filter: filter, q: q, total: seen.Jobs, open: seen.Would.Jobs}
 	p.remarkLeftOut(seen.LeftOut)
 	decision, err := w.decide(ctx)
 	if err != nil {
@@ -64,8 +64,8 @@ func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q rem
 	return w.report(decision, w.do(ctx))
 }
 
-// clearance is an action from its preview to its report.
-type clearance struct {
+// bulkCommand is an action from its preview to its report.
+type bulkCommand struct {
 	remote.Preview
 	p      *program
 	at     remote.Desk
@@ -84,7 +84,7 @@ type clearance struct {
 }
 
 // decide asks for confirmation, unless nothing would be done.
-func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
+func (w *bulkCommand) decide(ctx context.Context) (cli.Decision, error) {
 	consent := w.f.consent
 	if w.open == 0 && w.p.InTerminal {
 		consent.Yes = true
@@ -95,7 +95,7 @@ func (w *clearance) decide(ctx context.Context) (cli.Decision, error) {
 	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.action.Verb)+" "+w.Would.String())
 }
 
-func (w *clearance) do(ctx context.Context) error {
+func (w *bulkCommand) do(ctx context.Context) error {
 	who, err := cli.WhoAmI()
 	if err != nil {
 		return err
@@ -132,7 +132,7 @@ type halt struct{ remote.ClearedPart }
 func (h halt) Error() string { return h.Problem.Detail }
 
 // outcome combines the results of the gateways' parts.
-func (w *clearance) outcome(errs []error) error {
+func (w *bulkCommand) outcome(errs []error) error {
 	var halts []halt
 	interrupted := false
 	if err := w.awaits(); err != nil {
@@ -159,7 +159,7 @@ func (w *clearance) outcome(errs []error) error {
 }
 
 // awaits says that a request was made and needs another person's approval; nil if none was.
-func (w *clearance) awaits() error {
+func (w *bulkCommand) awaits() error {
 	var texts []string
 	var first *job.Error
 	for _, part := range w.Parts {
@@ -176,7 +176,7 @@ func (w *clearance) awaits() error {
 }
 
 // show draws the progress, and says from time to time that it waits for the jobs sent ahead.
-func (w *clearance) show(part remote.ClearedPart) error {
+func (w *bulkCommand) show(part remote.ClearedPart) error {
 	w.far[part.Gateway] = part
 	sum := w.now()
 	w.progress.Set(int64(sum.Taken + sum.Gone))
@@ -204,7 +204,7 @@ func waitingText(gateway string, now remote.Canary, first bool) string {
 const goOn = "run the same again: that is safe, it goes on with the jobs that are still parked"
 
 // cut adds the progress to an error.
-func (w *clearance) cut(err error, hint string) error {
+func (w *bulkCommand) cut(err error, hint string) error {
 	err = redisdb.Coded(err)
 	sum := w.now()
 	far := fmt.Sprintf("%d of %s %s", sum.Taken, job.JobsText(w.open), w.action.Past)
@@ -216,7 +216,7 @@ func (w *clearance) cut(err error, hint string) error {
 
 // halted says why a replay stopped itself, and how to continue. A held gateway counts as unavailable, a failed
 // canary as a failure.
-func (w *clearance) halted(halts []halt) error {
+func (w *bulkCommand) halted(halts []halt) error {
 	var why []string
 	code, hint := job.CodeUnavailable, `see "dispatcher status"; when calls go through again, run the same again: it goes on with the jobs that are still parked`
 	for _, h := range halts {

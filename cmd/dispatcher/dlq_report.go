@@ -39,7 +39,7 @@ type cleared struct {
 }
 
 // report writes the result to standard output. It returns cut, which is why the action stopped early.
-func (w *clearance) report(d cli.Decision, cut error) error {
+func (w *bulkCommand) report(d cli.Decision, cut error) error {
 	var err error
 	if w.p.JSON() {
 		err = cli.WriteJSON(w.p.Out, w.result(d, cut))
@@ -52,7 +52,7 @@ func (w *clearance) report(d cli.Decision, cut error) error {
 	return err
 }
 
-func (w *clearance) result(d cli.Decision, cut error) cleared {
+func (w *bulkCommand) result(d cli.Decision, cut error) cleared {
 	sum, money := w.now(), w.touched(d)
 	r := cleared{Jobs: w.total, HeldBack: sum.HeldBack, Gone: sum.Gone, DryRun: d != cli.Go, Priority: w.q.Priority,
 		Amount: money.Amount, NoAmount: money.NoAmount, ByReason: w.byReason(), Why: w.held(), Often: w.often()}
@@ -87,7 +87,7 @@ func (w *clearance) result(d cli.Decision, cut error) cleared {
 }
 
 // now returns the progress over all gateways. Before the start, that is what would be held back.
-func (w *clearance) now() (sum remote.ClearedPart) {
+func (w *bulkCommand) now() (sum remote.ClearedPart) {
 	if !w.ran {
 		sum.HeldBack = int(w.total - w.open)
 		return sum
@@ -117,7 +117,7 @@ func (w *clearance) now() (sum remote.ClearedPart) {
 }
 
 // held returns how many jobs were or would be held back, by reason.
-func (w *clearance) held() map[string]int {
+func (w *bulkCommand) held() map[string]int {
 	all := map[string]int{}
 	for _, part := range w.Parts {
 		held := part.Held
@@ -132,7 +132,7 @@ func (w *clearance) held() map[string]int {
 }
 
 // byReason returns the selected jobs by reason, over all gateways.
-func (w *clearance) byReason() map[job.Reason]job.Totals {
+func (w *bulkCommand) byReason() map[job.Reason]job.Totals {
 	all := map[job.Reason]job.Totals{}
 	for _, part := range w.Parts {
 		for r, of := range part.ByReason {
@@ -145,7 +145,7 @@ func (w *clearance) byReason() map[job.Reason]job.Totals {
 }
 
 // often returns how many of the jobs were replayed often without success.
-func (w *clearance) often() (n int) {
+func (w *bulkCommand) often() (n int) {
 	for _, part := range w.Parts {
 		n += part.Often
 	}
@@ -153,14 +153,14 @@ func (w *clearance) often() (n int) {
 }
 
 // touched returns the jobs that were or would be taken.
-func (w *clearance) touched(d cli.Decision) job.Totals {
+func (w *bulkCommand) touched(d cli.Decision) job.Totals {
 	if d == cli.Go {
 		return w.now().Took()
 	}
 	return w.Would
 }
 
-func (w *clearance) reportText(d cli.Decision) error {
+func (w *bulkCommand) reportText(d cli.Decision) error {
 	text, remark := "", ""
 	switch {
 	case w.total == 0:
@@ -184,7 +184,7 @@ func (w *clearance) reportText(d cli.Decision) error {
 	return nil
 }
 
-func (w *clearance) doneText() string {
+func (w *bulkCommand) doneText() string {
 	sum := w.now()
 	text := w.action.Past + " " + sum.Took().String()
 	if sum.HeldBack > 0 {
@@ -197,7 +197,7 @@ func (w *clearance) doneText() string {
 }
 
 // previewText says which jobs the act would take, by gateway and reason, and which would be held back.
-func (w *clearance) previewText() string {
+func (w *bulkCommand) previewText() string {
 	var b strings.Builder
 	if desk.FilterText(w.filter) == "" {
 		fmt.Fprintf(&b, "no filter is given: this means every %s of %s\n", w.which(), w.whose())
@@ -235,14 +235,14 @@ func haveHas(n int) string {
 	return "have"
 }
 
-func (w *clearance) which() string {
+func (w *bulkCommand) which() string {
 	if w.action.InDoubt {
 		return "parked job that may have been charged"
 	}
 	return "parked job"
 }
 
-func (w *clearance) whose() string {
+func (w *bulkCommand) whose() string {
 	if len(w.f.gateways) == 0 {
 		return "all gateways"
 	}

@@ -47,7 +47,7 @@ const canaryPoll = 100 * time.Millisecond
 
 // follow waits until the jobs sent ahead are finished, once all of them or, at the end, as many as there are
 // were sent. It returns a Halt if one of them failed, or if none could show anything.
-func (c *clearing) follow(ctx context.Context, atEnd bool) error {
+func (c *running) follow(ctx context.Context, atEnd bool) error {
 	a := &c.canary
 	if a.over || len(a.sent) == 0 || (len(a.sent) < a.size && !atEnd) {
 		return nil
@@ -77,7 +77,7 @@ func (c *clearing) follow(ctx context.Context, atEnd bool) error {
 	}
 }
 
-func (c *clearing) lookAtCanary(ctx context.Context) (Canary, error) {
+func (c *running) lookAtCanary(ctx context.Context) (Canary, error) {
 	sent := c.canary.sent
 	seen := Canary{Sent: len(sent)}
 	ids := make([]string, len(sent))

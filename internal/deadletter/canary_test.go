@@ -12,7 +12,7 @@ import (
 )
 
 // calls ends the next call of the queue whenever the canary is looked at.
-func (b *bench) calls(c *deadletter.Clearing, end func(a job.Attempt)) {
+func (b *bench) calls(c *deadletter.BulkRun, end func(a job.Attempt)) {
 	c.Canaries = func(deadletter.Canary) {
 		queue := b.queued()
 		if len(queue) > 0 {
@@ -35,7 +35,7 @@ func TestCanaryGoesFirstAndTheRestFollowsWhenItIsDone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 500)...)
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.Canary = 3
 	most := 0
 	b.calls(&c, func(a job.Attempt) {
@@ -44,7 +44,7 @@ func TestCanaryGoesFirstAndTheRestFollowsWhenItIsDone(t *testing.T) {
 	})
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 500})
+	want(t, "done", done, deadletter.BulkResult{Taken: 500})
 	want(t, "in the queue while the canary is waited for", most, 3)
 	want(t, "queued behind it", len(b.queued()), 497)
 }
@@ -74,7 +74,7 @@ func TestCanaryOfABrokenGatewayStopsAfterIt(t *testing.T) {
 			t.Parallel()
 			b := setup(t, 10_000)
 			b.reject(numbered(1, 300)...)
-			c := b.clearing(deadletter.Filter{})
+			c := b.bulkRun(deadletter.Filter{})
 			c.Canary = 5
 			calls := 0
 			b.calls(&c, func(a job.Attempt) { calls++; fail.end(b, a) })
@@ -83,7 +83,7 @@ func TestCanaryOfABrokenGatewayStopsAfterIt(t *testing.T) {
 			if !ok || halt.Canary == nil || halt.Why != fail.says {
 				t.Fatalf("error %v, want %s", err, fail.says)
 			}
-			want(t, "done", done, deadletter.Cleared{Taken: 5})
+			want(t, "done", done, deadletter.BulkResult{Taken: 5})
 			want(t, "calls", calls, 5)
 			want(t, "in the queue", len(b.queued()), 0)
 		})
@@ -95,7 +95,7 @@ func TestCanaryOfAllJobs(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 7)...)
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.Canary = 20
 	b.calls(&c, b.refuse)
 	done, err := c.Replay(b.ctx, b.books, b.rules())
@@ -109,7 +109,7 @@ func TestCanaryWaitsNoLongerThanTheGatewayIsOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 30)...)
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.Canary = 3
 	held := false
 	c.Watch = func(context.Context) (deadletter.Leave, error) {
@@ -137,7 +137,7 @@ func TestCanaryOfJobsForLaterShowsNothing(t *testing.T) {
 		later[i].At = b.Now().Add(time.Hour)
 	}
 	b.reject(later...)
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.Canary = 2
 	_, err := c.Replay(b.ctx, b.books, b.rules())
 	if halt, ok := errors.AsType[*deadletter.Halt](err); !ok || halt.Why != "the time of all 2 sent ahead is still to come: they can't show whether the gateway is well" {
@@ -150,7 +150,7 @@ func TestCanaryIsInterrupted(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 30)...)
 	ctx, cancel := context.WithCancel(b.ctx)
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.Canary = 3
 	c.Canaries = func(deadletter.Canary) { cancel() }
 	done, err := c.Replay(ctx, b.books, b.rules())

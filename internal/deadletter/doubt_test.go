@@ -29,11 +29,11 @@ func TestWhateverIsInDoubtIsResolvedAsDone(t *testing.T) {
 	b.inDoubt()
 	entry := b.store.Entry(deadletter.Act{At: b.Now(), Who: "kim@desk", What: "resolve --done", Why: "settlement file"})
 	b.must(entry.Begin(b.ctx))
-	c := b.clearing(deadletter.Filter{InDoubt: true})
+	c := b.bulkRun(deadletter.Filter{InDoubt: true})
 	c.Store = b.store.For(entry)
 	done, err := c.Done(b.ctx, b.rules(), time.Hour, "")
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: len(doubtful)})
+	want(t, "done", done, deadletter.BulkResult{Taken: len(doubtful)})
 	settled := b.store.Settlements()
 	for _, reason := range doubtful {
 		r := b.record(string(reason))
@@ -64,7 +64,7 @@ func TestWhateverIsInDoubtIsResolvedAsNotDone(t *testing.T) {
 	b := setup(t, 50)
 	b.inDoubt()
 	var held []string
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.HeldBack = func(r job.Record, why string) {
 		if !strings.HasPrefix(why, "it can't have been charged") {
 			t.Errorf("%s is held back: %s", r.Job.ID, why)
@@ -73,7 +73,7 @@ func TestWhateverIsInDoubtIsResolvedAsNotDone(t *testing.T) {
 	}
 	done, err := c.NotDone(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: len(doubtful), HeldBack: len(doubtful)})
+	want(t, "done", done, deadletter.BulkResult{Taken: len(doubtful), HeldBack: len(doubtful)})
 	for _, reason := range doubtful {
 		r, state := b.record(string(reason)), job.Queued
 		if reason == job.Expired {
@@ -109,32 +109,32 @@ func (b *bench) settlesExpired(t *testing.T) {
 		b.park(job.Job{ID: string(reason), Batch: "b1", Expires: b.Now().Add(time.Hour)}, reason, timedOut())
 	}
 	b.now.Add((2 * time.Hour).Microseconds())
-	done, err := b.clearing(deadletter.Filter{InDoubt: true}).NotDone(b.ctx, b.books, b.rules())
+	done, err := b.bulkRun(deadletter.Filter{InDoubt: true}).NotDone(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: len(doubtful)})
+	want(t, "done", done, deadletter.BulkResult{Taken: len(doubtful)})
 	want(t, "parked as expired", len(b.list(deadletter.Filter{Reasons: []job.Reason{job.Expired}, Batch: "b1"})), len(doubtful))
 	for _, r := range b.list(deadletter.Filter{}) {
 		want(t, r.Job.ID+" may have charged", r.InDoubt(), false)
 		want(t, r.Job.ID, r.Reason, job.Expired)
 		want(t, "settled", r.Settled.At, b.Now().UTC())
 	}
-	again, err := b.clearing(deadletter.Filter{InDoubt: true}).NotDone(b.ctx, b.books, b.rules())
+	again, err := b.bulkRun(deadletter.Filter{InDoubt: true}).NotDone(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "again", again, deadletter.Cleared{})
-	discarded, err := b.clearing(deadletter.Filter{}).Discard(b.ctx, b.rules(), time.Hour)
+	want(t, "again", again, deadletter.BulkResult{})
+	discarded, err := b.bulkRun(deadletter.Filter{}).Discard(b.ctx, b.rules(), time.Hour)
 	b.must(err)
-	want(t, "discarded", discarded, deadletter.Cleared{Taken: len(doubtful)})
+	want(t, "discarded", discarded, deadletter.BulkResult{Taken: len(doubtful)})
 	b.park(job.Job{ID: "charged"}, job.Exhausted, timedOut())
-	resolved, err := b.clearing(deadletter.Filter{InDoubt: true}).Done(b.ctx, b.rules(), time.Hour, "")
+	resolved, err := b.bulkRun(deadletter.Filter{InDoubt: true}).Done(b.ctx, b.rules(), time.Hour, "")
 	b.must(err)
-	want(t, "resolved as done", resolved, deadletter.Cleared{Taken: 1})
+	want(t, "resolved as done", resolved, deadletter.BulkResult{Taken: 1})
 }
 
 func TestTheReferenceThatAPersonFoundIsKept(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)
 	b.park(job.Job{ID: "a"}, job.UnknownOutcome, timedOut())
-	done, err := b.clearing(deadletter.Filter{IDs: []string{"a"}}).Done(b.ctx, b.rules(), time.Hour, "ch_3K")
+	done, err := b.bulkRun(deadletter.Filter{IDs: []string{"a"}}).Done(b.ctx, b.rules(), time.Hour, "ch_3K")
 	b.must(err)
 	want(t, "done", done.Taken, 1)
 	want(t, "reference", b.record("a").Reference, "ch_3K")
@@ -145,12 +145,12 @@ func TestADiscardLeavesWhatMayHaveBeenCharged(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 50)
 	b.inDoubt()
-	done, err := b.clearing(deadletter.Filter{}).Discard(b.ctx, b.rules(), time.Hour)
+	done, err := b.bulkRun(deadletter.Filter{}).Discard(b.ctx, b.rules(), time.Hour)
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: len(doubtful), HeldBack: len(doubtful)})
+	want(t, "done", done, deadletter.BulkResult{Taken: len(doubtful), HeldBack: len(doubtful)})
 	all := b.rules()
 	all.MayBeCharged = true
-	done, err = b.clearing(deadletter.Filter{}).Discard(b.ctx, all, time.Hour)
+	done, err = b.bulkRun(deadletter.Filter{}).Discard(b.ctx, all, time.Hour)
 	b.must(err)
-	want(t, "said so", done, deadletter.Cleared{Taken: len(doubtful)})
+	want(t, "said so", done, deadletter.BulkResult{Taken: len(doubtful)})
 }

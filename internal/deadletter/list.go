@@ -38,9 +38,9 @@ type Filter struct {
 	After int64
 	// NoPayload skips reading the payloads.
 	NoPayload bool
-	// ForClearing reads only what a Clearing and its rules need of each record, which halves the time: the
+	// ForBulkRun reads only what a BulkRun and its rules need of each record, which halves the time: the
 	// history only of refused jobs, the error only for Match, no attempts, no acceptance time.
-	ForClearing bool
+	ForBulkRun bool
 	// PayloadOf selects the jobs whose payloads are read, unless NoPayload is set: nil means all.
 	PayloadOf func(job.Record) bool
 	// Looked is called with the number of jobs whose error was examined for Match; nil: not called.
@@ -172,7 +172,7 @@ func pick(ctx context.Context, cursors []*cursor) (*cursor, error) {
 
 // fields returns the fields to read of jobs parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
-	if !f.ForClearing {
+	if !f.ForBulkRun {
 		return record.Listed()
 	}
 	few := []string{"state", "generation", "reason", "parked_at", "cost", "expires_at", "first_call_at", "may_have_charged", "edited_at", "replays", "money"}

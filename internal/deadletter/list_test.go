@@ -158,7 +158,7 @@ func TestJobParkedAnewWhileItIsReadDoesNotComeAtItsOldPlace(t *testing.T) {
 
 func (b *bench) discard(ids ...string) {
 	b.t.Helper()
-	c := deadletter.Clearing{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: ids}}
+	c := deadletter.BulkRun{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: ids}}
 	done, err := c.Discard(b.ctx, b.rules(), time.Hour)
 	b.must(err)
 	want(b.t, "discarded", done.Taken, len(ids))
@@ -166,7 +166,7 @@ func (b *bench) discard(ids ...string) {
 
 func (b *bench) replay(ids ...string) {
 	b.t.Helper()
-	c := deadletter.Clearing{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: ids}}
+	c := deadletter.BulkRun{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: ids}}
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
 	want(b.t, "replayed", done.Taken, len(ids))

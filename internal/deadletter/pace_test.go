@@ -60,11 +60,11 @@ func TestPacedReplayGoesInEvenlyAndNoFaster(t *testing.T) {
 			b := setup(t, 10_000)
 			b.reject(numbered(1, 500)...)
 			seen, begun := &arrivals{bench: b}, b.Now()
-			run := b.clearing(deadletter.Filter{})
+			run := b.bulkRun(deadletter.Filter{})
 			run.Watch = at(c.rate)
 			done, err := run.Replay(b.ctx, seen, b.rules())
 			b.must(err)
-			want(t, "done", done, deadletter.Cleared{Taken: 500})
+			want(t, "done", done, deadletter.BulkResult{Taken: 500})
 			if got := seen.most(c.window); got > c.most {
 				t.Errorf("%d went in within %v, want at most %d", got, c.window, c.most)
 			}
@@ -81,7 +81,7 @@ func TestReplayFollowsARateThatChanges(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 100)...)
 	begun, rate := b.Now(), 0.001
-	run := b.clearing(deadletter.Filter{})
+	run := b.bulkRun(deadletter.Filter{})
 	run.Watch = func(context.Context) (deadletter.Leave, error) {
 		if b.Now().Sub(begun) > 10*time.Second {
 			rate = 20
@@ -90,7 +90,7 @@ func TestReplayFollowsARateThatChanges(t *testing.T) {
 	}
 	done, err := run.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 100})
+	want(t, "done", done, deadletter.BulkResult{Taken: 100})
 	if took := b.Now().Sub(begun); took < 19*time.Second || took > 22*time.Second {
 		t.Errorf("it took %v: 10 s of standing, then 99 jobs of cost 2 at 20/s", took)
 	}
@@ -101,7 +101,7 @@ func TestReplayStopsWhenTheGatewayIsHeldAndGoesOnLater(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 100)...)
 	begun, begins := b.Now(), 0
-	run := b.clearing(deadletter.Filter{})
+	run := b.bulkRun(deadletter.Filter{})
 	run.Begin = func(context.Context) error { begins++; return nil }
 	run.Watch = func(context.Context) (deadletter.Leave, error) {
 		leave := deadletter.Leave{Rate: 20}
@@ -138,10 +138,10 @@ func TestReplayOfWhichNothingCanBeWrittenDownTakesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	b.reject(numbered(1, 3)...)
-	run := b.clearing(deadletter.Filter{})
+	run := b.bulkRun(deadletter.Filter{})
 	run.Begin = func(context.Context) error { return errors.New("the trail is full") }
 	done, err := run.Replay(b.ctx, b.books, b.rules())
-	if err == nil || done != (deadletter.Cleared{}) || len(b.queued()) > 0 {
+	if err == nil || done != (deadletter.BulkResult{}) || len(b.queued()) > 0 {
 		t.Errorf("done %+v, error %v, queued %d", done, err, len(b.queued()))
 	}
 }
@@ -152,7 +152,7 @@ func TestPacedReplayDoesNotMakeUpForAStall(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 200)...)
 	seen := &arrivals{bench: b}
-	run := b.clearing(deadletter.Filter{})
+	run := b.bulkRun(deadletter.Filter{})
 	stalled := false
 	run.Watch = func(context.Context) (deadletter.Leave, error) {
 		if len(seen.at) > 20 && !stalled {

@@ -39,16 +39,16 @@ func TestAReplacedJobGoesInWithItsNewPayloadAndTheNextKey(t *testing.T) {
 		t.Errorf("once more: %+v", again)
 	}
 	want(t, "key after the second time", b.record("a").KeyGeneration, 2)
-	done, err := b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
+	done, err := b.bulkRun(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1})
+	want(t, "done", done, deadletter.BulkResult{Taken: 1})
 	want(t, "key in the queue", b.record("a").KeyGeneration, 2)
 	if got := b.replace(edited, "other"); !got.Same {
 		t.Errorf("when it is queued: %+v", got)
 	}
 	b.call("a", job.Refused, refused("HTTP 402"))
 	want(t, "offered with the payload it has", b.replace(edited, "other").Same, true)
-	_, err = b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
+	_, err = b.bulkRun(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
 	b.must(err)
 	want(t, "key after another no", b.record("a").KeyGeneration, 3)
 	want(t, "the new payload is the one that is known", b.accept(b.books, job.Job{ID: "a"})[0], job.Conflict)

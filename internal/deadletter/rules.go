@@ -173,14 +173,14 @@ func (r Rules) NotDone(rec job.Record) (change job.KeyChange, why string) {
 }
 
 // NotDone resolves jobs in doubt as not done: they are admitted again, with their next key.
-func (c Clearing) NotDone(ctx context.Context, a job.Readmitter, r Rules) (Cleared, error) {
+func (c BulkRun) NotDone(ctx context.Context, a job.Readmitter, r Rules) (BulkResult, error) {
 	expired := func(j job.Return) bool { return j.Key == settleExpired }
 	return c.run(ctx, r.NotDone, either(expired, removing(c.Store.expire), a.Readmit), readmitChunk)
 }
 
 // Done resolves jobs in doubt as done. They stay known for the dedupe window. reference is the gateway's own
 // name for the payment of a single job; empty: unknown.
-func (c Clearing) Done(ctx context.Context, r Rules, dedupe time.Duration, reference string) (Cleared, error) {
+func (c BulkRun) Done(ctx context.Context, r Rules, dedupe time.Duration, reference string) (BulkResult, error) {
 	resolve := func(ctx context.Context, jobs []job.Return) ([]bool, error) {
 		return c.Store.Resolve(ctx, jobs, dedupe, reference)
 	}
@@ -189,13 +189,13 @@ func (c Clearing) Done(ctx context.Context, r Rules, dedupe time.Duration, refer
 
 // Ask makes look-ups for jobs in doubt, at once. again starts them, and reports for each job whether it was
 // still parked as given.
-func (c Clearing) Ask(ctx context.Context, r Rules, again func(context.Context, []job.Return) ([]bool, error)) (Cleared, error) {
+func (c BulkRun) Ask(ctx context.Context, r Rules, again func(context.Context, []job.Return) ([]bool, error)) (BulkResult, error) {
 	return c.run(ctx, r.Ask, removing(again), removeChunk)
 }
 
 // Discard removes the jobs for good. They stay known for the dedupe window. Jobs that may have been charged are
 // held back, unless the rules permit them.
-func (c Clearing) Discard(ctx context.Context, r Rules, dedupe time.Duration) (Cleared, error) {
+func (c BulkRun) Discard(ctx context.Context, r Rules, dedupe time.Duration) (BulkResult, error) {
 	discard := removing(func(ctx context.Context, jobs []job.Return) ([]bool, error) {
 		return c.Store.Discard(ctx, jobs, dedupe)
 	})

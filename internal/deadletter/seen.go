@@ -10,9 +10,9 @@ import (
 	"spillway/internal/job"
 )
 
-// Seen remembers parked jobs that were just read, with the decision on each, so that a Clearing need not read
-// them again. It keeps only what a clearing needs, of at most a million jobs (some 50 MB), and for at most 30 s:
-// the clearing reads the rest itself. The script that takes a job checks that it is still parked as it was.
+// Seen remembers parked jobs that were just read, with the decision on each, so that a BulkRun need not read
+// them again. It keeps only what a bulk run needs, of at most a million jobs (some 50 MB), and for at most 30 s:
+// the bulk run reads the rest itself. The script that takes a job checks that it is still parked as it was.
 type Seen struct {
 	clock clock.Clock
 	since time.Time // when the first one was read
@@ -150,10 +150,10 @@ func (p *Preview) Meet(r job.Record) bool {
 // OftenReplayed is after how many unsuccessful replays a preview warns: another one may fail, too.
 const OftenReplayed = 3
 
-// ToCount makes a filter read only what counting jobs and their money takes, and a clearing of them. It reads a
+// ToCount makes a filter read only what counting jobs and their money takes, and a bulk run on them. It reads a
 // payload only if the record does not contain the money. amounts says that the jobs have money.
 func (f *Filter) ToCount(amounts bool) {
-	f.ForClearing, f.NoPayload = true, !amounts
+	f.ForBulkRun, f.NoPayload = true, !amounts
 	f.PayloadOf = func(r job.Record) bool {
 		_, booked := job.Booked(r.Money)
 		return !booked

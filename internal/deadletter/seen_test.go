@@ -44,7 +44,7 @@ func (b *bench) seen(f deadletter.Filter) *deadletter.Seen {
 	return s
 }
 
-func bare() deadletter.Filter { return deadletter.Filter{NoPayload: true, ForClearing: true} }
+func bare() deadletter.Filter { return deadletter.Filter{NoPayload: true, ForBulkRun: true} }
 
 func TestWhatWasSeenIsNotReadAgain(t *testing.T) {
 	t.Parallel()
@@ -52,12 +52,12 @@ func TestWhatWasSeenIsNotReadAgain(t *testing.T) {
 	b.park(job.Job{ID: "a"}, job.Refused, refused("HTTP 402"))
 	b.reject(numbered(1, 450)...)
 	b.must(b.store.ParkUnreadable(b.ctx, "z", []byte("hello"), "foreign"))
-	c, read := b.clearing(bare()), &reads{}
+	c, read := b.bulkRun(bare()), &reads{}
 	c.Seen = b.seen(c.Filter)
 	b.c.AddHook(read)
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 451, HeldBack: 1})
+	want(t, "done", done, deadletter.BulkResult{Taken: 451, HeldBack: 1})
 	want(t, "records read", read.n.Load(), 0)
 	want(t, "key of the refused one", b.record("a").KeyGeneration, 2)
 	b.inOrder("a", 450)
@@ -81,13 +81,13 @@ func TestWhatWasSeenLongAgoIsReadAgain(t *testing.T) {
 	b := setup(t, 10_000)
 	b.park(job.Job{ID: "a"}, job.Refused, refused("HTTP 402"))
 	b.reject(numbered(1, 950)...)
-	c, read := b.clearing(bare()), &reads{}
+	c, read := b.bulkRun(bare()), &reads{}
 	c.Seen = b.seen(c.Filter)
 	c.Watch = at(20) // 10 jobs a second
 	b.c.AddHook(read)
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 951})
+	want(t, "done", done, deadletter.BulkResult{Taken: 951})
 	if n := read.n.Load(); n == 0 || n > 451 {
 		t.Errorf("%d records were read, want those of the second offer", n)
 	}
@@ -98,7 +98,7 @@ func TestJobsThatMovedOnSinceTheyWereSeenAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 5)...)
-	c := b.clearing(bare())
+	c := b.bulkRun(bare())
 	c.Seen = b.seen(c.Filter)
 	var err error
 	c.Filter.Until, err = b.store.Mark(b.ctx) // what is parked from now on nobody has asked about
@@ -108,7 +108,7 @@ func TestJobsThatMovedOnSinceTheyWereSeenAreLeftAlone(t *testing.T) {
 	b.call("j3", job.Refused, refused("HTTP 402"))
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 3, Gone: 2})
+	want(t, "done", done, deadletter.BulkResult{Taken: 3, Gone: 2})
 	want(t, "queue", fmt.Sprint(b.queued()), "[j1 j4 j5]")
 	want(t, "parked", ids(b.list(deadletter.Filter{})), "j3 ")
 	want(t, "discarded", b.record("j2").State, job.Discarded)
@@ -119,7 +119,7 @@ func TestAJobSeenWithItsPayloadIsReadAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 6)...)
-	c, read := b.clearing(deadletter.Filter{Limit: 5}), &reads{}
+	c, read := b.bulkRun(deadletter.Filter{Limit: 5}), &reads{}
 	c.Seen = deadletter.NewSeen(b)
 	for i, r := range b.list(c.Filter) {
 		if i != 2 {
@@ -132,7 +132,7 @@ func TestAJobSeenWithItsPayloadIsReadAgain(t *testing.T) {
 	b.c.AddHook(read)
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 5})
+	want(t, "done", done, deadletter.BulkResult{Taken: 5})
 	want(t, "taken", fmt.Sprint(taken), `[j1 j2 j3{"n":1} j4{"n":1} j5{"n":1}]`)
 }
 
@@ -140,20 +140,20 @@ func TestAPayloadGivenSinceTheJobWasSeenKeepsItsKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`)}, job.Refused, refused("HTTP 402"))
-	c := b.clearing(bare())
+	c := b.bulkRun(bare())
 	c.Seen = b.seen(c.Filter)
 	b.must(b.replace(job.Job{ID: "a", Payload: []byte(`{"n":2}`)}, "other").Err)
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1})
+	want(t, "done", done, deadletter.BulkResult{Taken: 1})
 	want(t, "key, which came with the payload", job.IdempotencyKey("a", b.record("a").KeyGeneration), "a~2")
 	b.call("a", job.Refused, refused("HTTP 402"))
-	_, err = b.clearing(bare()).Replay(b.ctx, b.books, b.rules())
+	_, err = b.bulkRun(bare()).Replay(b.ctx, b.books, b.rules())
 	b.must(err)
 	want(t, "key after another no", b.record("a").KeyGeneration, 3)
 }
 
-// A clearing that reads only some fields decides, counts money and paces as if it read all.
+// A bulk run that reads only some fields decides, counts money and paces as if it read all.
 func TestFewFieldsDecideAsAllDo(t *testing.T) {
 	t.Parallel()
 	b := mixed(t)
@@ -171,7 +171,7 @@ func TestFewFieldsDecideAsAllDo(t *testing.T) {
 	want(t, "jobs", ids(few), ids(all))
 	for _, f := range []deadletter.Filter{{Batch: "b1"}, {Match: regexp.MustCompile("402: again")}} {
 		some := f
-		some.NoPayload, some.ForClearing = true, true
+		some.NoPayload, some.ForBulkRun = true, true
 		want(t, "some of the jobs", ids(b.list(some)), ids(b.list(f)))
 	}
 	outcomes := map[string]bool{}

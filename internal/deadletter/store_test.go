@@ -84,10 +84,10 @@ func TestResolveDoneIsDoneAsIfTheCallHadSaidSo(t *testing.T) {
 	b.park(job.Job{ID: "a", Payload: []byte(`{"n":1}`)}, job.UnknownOutcome, timedOut())
 	b.park(job.Job{ID: "b"}, job.Refused, refused("no"))
 	b.park(job.Job{ID: "c"}, job.UnknownOutcome, timedOut())
-	clearing := deadletter.Clearing{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: []string{"a", "b"}}}
-	done, err := clearing.Done(b.ctx, b.rules(), time.Hour, "")
+	run := deadletter.BulkRun{Store: b.store, Clock: b, Filter: deadletter.Filter{IDs: []string{"a", "b"}}}
+	done, err := run.Done(b.ctx, b.rules(), time.Hour, "")
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1, HeldBack: 1})
+	want(t, "done", done, deadletter.BulkResult{Taken: 1, HeldBack: 1})
 	r := b.record("a")
 	want(t, "state", r.State, job.Done)
 	want(t, "payload", string(r.Job.Payload), "")

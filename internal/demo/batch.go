@@ -121,7 +121,7 @@ func (s *stage) replay(ctx context.Context, r *Reckoning) error {
 		return err
 	}
 	r.Refused = int(now.Parked[job.Refused])
-	again := deadletter.Clearing{Store: deadletter.New(s.db.Client, g.Name), Clock: clock.Real{},
+	again := deadletter.BulkRun{Store: deadletter.New(s.db.Client, g.Name), Clock: clock.Real{},
 		Filter: deadletter.Filter{Reasons: []job.Reason{job.Refused}}}
 	done, err := again.Replay(ctx, s.books, dispatch.Rules(g, now.Now))
 	r.Replayed = done.Taken

@@ -35,34 +35,34 @@ type Action struct {
 	asks    bool   // only for gateways with look-ups
 	waiting bool   // jobs selected by id may also be waiting for their call
 	decide  func(deadletter.Rules, job.Record) (change job.KeyChange, why string)
-	run     func(context.Context, deadletter.Clearing, *Bulk) (deadletter.Cleared, error)
+	run     func(context.Context, deadletter.BulkRun, *Bulk) (deadletter.BulkResult, error)
 }
 
 // The actions.
 var (
 	// Replay admits jobs again.
 	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", readmit: true, decide: deadletter.Rules.Key,
-		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+		run: func(ctx context.Context, c deadletter.BulkRun, b *Bulk) (deadletter.BulkResult, error) {
 			return c.Replay(ctx, b.books, b.rules)
 		}}
 	// Ask makes look-ups for jobs in doubt now: they are pending until the outcome is known.
 	Ask = Action{Name: "ask", Verb: "ask about", Past: "asked about", InDoubt: true, trail: "resolve --ask", asks: true, decide: deadletter.Rules.Ask,
-		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+		run: func(ctx context.Context, c deadletter.BulkRun, b *Bulk) (deadletter.BulkResult, error) {
 			return c.Ask(ctx, b.rules, b.books.AskAgain)
 		}}
 	// Done settles jobs in doubt as charged.
 	Done = Action{Name: "done", Verb: "resolve as done", Past: "resolved", NeedsWhy: true, InDoubt: true, Final: true, trail: "resolve --done", decide: deadletter.Rules.Done,
-		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+		run: func(ctx context.Context, c deadletter.BulkRun, b *Bulk) (deadletter.BulkResult, error) {
 			return c.Done(ctx, b.rules, b.Dedupe, b.Reference)
 		}}
 	// NotDone settles jobs in doubt as not charged, and admits them again.
 	NotDone = Action{Name: "not-done", Verb: "resolve as not done", Past: "resolved", NeedsWhy: true, InDoubt: true, trail: "resolve --not-done", readmit: true, decide: deadletter.Rules.NotDone,
-		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+		run: func(ctx context.Context, c deadletter.BulkRun, b *Bulk) (deadletter.BulkResult, error) {
 			return c.NotDone(ctx, b.books, b.rules)
 		}}
 	// Discard removes jobs for good. Jobs selected by id may also be waiting for their call.
 	Discard = Action{Name: "discard", Verb: "discard", Past: "discarded", NeedsWhy: true, Final: true, trail: "discard", waiting: true, decide: deadletter.Rules.Discard,
-		run: func(ctx context.Context, c deadletter.Clearing, b *Bulk) (deadletter.Cleared, error) {
+		run: func(ctx context.Context, c deadletter.BulkRun, b *Bulk) (deadletter.BulkResult, error) {
 			return c.Discard(ctx, b.rules, b.Dedupe)
 		}}
 )

@@ -198,7 +198,7 @@ func (t tracedBooks) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admi
 
 // Progress is the progress of an action.
 type Progress struct {
-	deadletter.Cleared
+	deadletter.BulkResult
 	Took job.Totals // replayed, discarded or resolved
 	// Canary is the state of the jobs sent ahead; nil before there are any.
 	Canary *deadletter.Canary
@@ -316,7 +316,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	b.held = map[string]int{}
 	b.mu.Unlock()
 	noted := time.Time{}
-	c := deadletter.Clearing{
+	c := deadletter.BulkRun{
 		Store: b.Store.For(entry), Filter: b.meant(), Clock: clock.Real{}, Seen: b.met.Seen, Canary: b.Canary,
 		Begin:    func(ctx context.Context) error { return Bounded(ctx, entry.Begin) },
 		Taken:    b.took,
@@ -325,8 +325,8 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 			return books.WithdrawForGood(ctx, jobs, ledger.Discarding{Why: fmt.Sprintf("discarded by %s: %s", by.Who, by.Why), Dedupe: b.Dedupe, MayBeCharged: b.MayBeCharged})
 		},
 		Canaries: func(now deadletter.Canary) { b.note(func(p *Progress) { p.Canary = &now }); watch() },
-		Progress: func(done deadletter.Cleared) {
-			b.note(func(p *Progress) { p.Cleared = done })
+		Progress: func(done deadletter.BulkResult) {
+			b.note(func(p *Progress) { p.BulkResult = done })
 			watch()
 			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // entry.End reports permanent errors
 				noted = time.Now()
@@ -346,7 +346,7 @@ func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch fun
 	if err == nil { // jobs found no longer parked on reading them again are not counted yet
 		done.Gone = max(done.Gone, int(b.Meant.Jobs)-done.Taken-done.HeldBack)
 	}
-	b.note(func(p *Progress) { p.Cleared = done })
+	b.note(func(p *Progress) { p.BulkResult = done })
 	watch()
 	if endErr := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, b.deed()) }); endErr != nil {
 		return endErr

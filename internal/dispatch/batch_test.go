@@ -80,7 +80,7 @@ func TestABatchIsCancelledInMidRunAndReplayed(t *testing.T) {
 		r.inOrder()
 
 		store := deadletter.New(r.db.Client, g.Name)
-		replay := deadletter.Clearing{Store: store, Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Cancelled}, Batch: "mistake"}}
+		replay := deadletter.BulkRun{Store: store, Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Cancelled}, Batch: "mistake"}}
 		if _, err := replay.Replay(t.Context(), books, deadletter.Rules{Keys: true, KeyLifetime: time.Hour, Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}

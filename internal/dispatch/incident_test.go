@@ -172,8 +172,8 @@ func (s *shop) charges() map[string]int {
 func (s *shop) resolve(charged, not []string) {
 	s.t.Helper()
 	now := time.Now()
-	clearing := func(ids []string) deadletter.Clearing {
-		return deadletter.Clearing{Store: Store(s.v.db.Client, s.g), Clock: clock.Real{}, Filter: deadletter.Filter{IDs: ids}}
+	clearing := func(ids []string) deadletter.BulkRun {
+		return deadletter.BulkRun{Store: Store(s.v.db.Client, s.g), Clock: clock.Real{}, Filter: deadletter.Filter{IDs: ids}}
 	}
 	done, err := clearing(charged).Done(context.Background(), Rules(s.g, now), s.g.Dedupe, "")
 	s.must(err)

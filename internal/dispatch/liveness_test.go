@@ -262,7 +262,7 @@ func (r *trial) enqueueFor(at time.Time, fates []fate) {
 // replay replays what is parked as exhausted.
 func (r *trial) replay() {
 	g := r.cfg.Gateways[0]
-	c := deadletter.Clearing{Store: Store(r.v.db.Client, g), Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Exhausted}}}
+	c := deadletter.BulkRun{Store: Store(r.v.db.Client, g), Clock: clock.Real{}, Filter: deadletter.Filter{Reasons: []job.Reason{job.Exhausted}}}
 	_, err := c.Replay(r.t.Context(), Books(r.v.db.Client, g), deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyLifetime, Now: time.Now()})
 	r.must(err)
 }

@@ -380,8 +380,8 @@ func (k Keys) TaskEnd(taskID string, now time.Time) TaskEnd {
 // TaskPrefix is the prefix of Task.
 func (k Keys) TaskPrefix() string { return k.asynq + "t:" }
 
-// Receipt is the reply to the last offer in one lane (string; expires when no caller can need it any more).
-func (k Keys) Receipt(lane string) string { return k.own + "receipt:" + lane }
+// Receipt is the reply to the last offer in one sequence (string; expires when no caller can need it any more).
+func (k Keys) Receipt(sequence string) string { return k.own + "receipt:" + sequence }
 
 // claimTags is the number of hash tags of claims on ids, so that one script can claim several ids while a cluster spreads them.
 const claimTags = 16

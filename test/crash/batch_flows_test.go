@@ -137,7 +137,7 @@ func (p *process) replay(ctx context.Context, f deadletter.Filter) error {
 		return err
 	}
 	entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: "replay", Filter: "--batch " + f.Batch})
-	done, err := deadletter.Clearing{Store: store, Filter: f, Clock: clock.Real{}, Begin: entry.Begin}.Replay(ctx, books.For(entry.Place),
+	done, err := deadletter.BulkRun{Store: store, Filter: f, Clock: clock.Real{}, Begin: entry.Begin}.Replay(ctx, books.For(entry.Place),
 		deadletter.Rules{Keys: true, KeyLifetime: g.Request.KeyCovers(), Now: now.Now})
 	return errors.Join(err, entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: int64(done.Taken)}}))
 }

@@ -367,12 +367,12 @@ func clearAll(ctx context.Context, p *process) error {
 		return err
 	}
 	rules := dispatch.Rules(g, now.Now)
-	do := map[string]func(deadletter.Clearing) (deadletter.Cleared, error){
-		"replay":             func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Replay(ctx, books, rules) },
-		"resolve --done":     func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Done(ctx, rules, g.Dedupe, "ch_1") },
-		"resolve --not-done": func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.NotDone(ctx, books, rules) },
-		"resolve --ask":      func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Ask(ctx, rules, books.AskAgain) },
-		"discard":            func(c deadletter.Clearing) (deadletter.Cleared, error) { return c.Discard(ctx, rules, g.Dedupe) },
+	do := map[string]func(deadletter.BulkRun) (deadletter.BulkResult, error){
+		"replay":             func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.Replay(ctx, books, rules) },
+		"resolve --done":     func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.Done(ctx, rules, g.Dedupe, "ch_1") },
+		"resolve --not-done": func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.NotDone(ctx, books, rules) },
+		"resolve --ask":      func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.Ask(ctx, rules, books.AskAgain) },
+		"discard":            func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.Discard(ctx, rules, g.Dedupe) },
 	}
 	for _, a := range acts {
 		ids := idsOf(p.Flow, a.words...)
@@ -380,7 +380,7 @@ func clearAll(ctx context.Context, p *process) error {
 			continue
 		}
 		entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: a.what, Why: "crash"})
-		done, err := do[a.what](deadletter.Clearing{Store: store, Filter: deadletter.Filter{IDs: ids},
+		done, err := do[a.what](deadletter.BulkRun{Store: store, Filter: deadletter.Filter{IDs: ids},
 			Clock: clock.Real{}, Begin: entry.Begin})
 		if err := errors.Join(err, entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: int64(done.Taken)}})); err != nil {
 			return err

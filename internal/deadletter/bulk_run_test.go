@@ -13,8 +13,8 @@ import (
 	"spillway/internal/job"
 )
 
-func (b *bench) clearing(f deadletter.Filter) deadletter.Clearing {
-	return deadletter.Clearing{Store: b.store, Clock: b, Filter: f}
+func (b *bench) bulkRun(f deadletter.Filter) deadletter.BulkRun {
+	return deadletter.BulkRun{Store: b.store, Clock: b, Filter: f}
 }
 
 func TestReplayGoesThroughAdmissionOldestFirstWithAttemptsAnew(t *testing.T) {
@@ -25,13 +25,13 @@ func TestReplayGoesThroughAdmissionOldestFirstWithAttemptsAnew(t *testing.T) {
 	b.reject(job.Job{ID: "c"})
 	b.must(b.store.ParkUnreadable(b.ctx, "d", []byte("hello"), "foreign"))
 	held := ""
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.HeldBack = func(r job.Record, why string) { held += r.Job.ID + ": " + why }
 	var taken []string
 	c.Taken = func(r job.Record) { taken = append(taken, r.Job.ID+string(r.Job.Payload)) }
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 3, HeldBack: 1})
+	want(t, "done", done, deadletter.BulkResult{Taken: 3, HeldBack: 1})
 	want(t, "taken", fmt.Sprint(taken), `[a{"n":1} b{} c{}]`)
 	want(t, "held back", held, "d: not a job: there is nothing to send")
 	want(t, "queue", fmt.Sprint(b.queued()), "[a b c]")
@@ -49,14 +49,14 @@ func TestReplayHoldsForgottenKeysBackUnlessTold(t *testing.T) {
 	b := setup(t, 10)
 	b.park(job.Job{ID: "a"}, job.UnknownOutcome, timedOut())
 	b.now.Add((24 * time.Hour).Microseconds())
-	done, err := b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
+	done, err := b.bulkRun(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{HeldBack: 1})
+	want(t, "done", done, deadletter.BulkResult{HeldBack: 1})
 	rules := b.rules()
 	rules.ExpiredKeys = true
-	done, err = b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, rules)
+	done, err = b.bulkRun(deadletter.Filter{}).Replay(b.ctx, b.books, rules)
 	b.must(err)
-	want(t, "done with --expired-keys", done, deadletter.Cleared{Taken: 1})
+	want(t, "done with --expired-keys", done, deadletter.BulkResult{Taken: 1})
 	want(t, "key", b.record("a").KeyGeneration, 1)
 	b.call("a", job.Refused, refused("no")) // the ledger lets it be called
 }
@@ -66,12 +66,12 @@ func TestReplayWaitsForRoomAndGoesOnInOrder(t *testing.T) {
 	b := setup(t, 4)
 	b.reject(numbered(1, 450)...)
 	begun := b.Now()
-	var last deadletter.Cleared
-	c := b.clearing(deadletter.Filter{})
-	c.Progress = func(d deadletter.Cleared) { last = d }
+	var last deadletter.BulkResult
+	c := b.bulkRun(deadletter.Filter{})
+	c.Progress = func(d deadletter.BulkResult) { last = d }
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 450})
+	want(t, "done", done, deadletter.BulkResult{Taken: 450})
 	want(t, "last progress", last, done)
 	for i, id := range b.queued() {
 		want(t, "place", id, fmt.Sprintf("j%d", i+1))
@@ -89,11 +89,11 @@ func TestReplayHoldsBackWhatNeverFindsRoom(t *testing.T) {
 	b.now.Add(1000)
 	b.accept(b.books, job.Job{ID: "k1"}, job.Job{ID: "k2"})
 	var why string
-	c := b.clearing(deadletter.Filter{})
+	c := b.bulkRun(deadletter.Filter{})
 	c.HeldBack = func(_ job.Record, w string) { why = w }
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1, HeldBack: 3})
+	want(t, "done", done, deadletter.BulkResult{Taken: 1, HeldBack: 3})
 	want(t, "why", why, "its cost is more than admission can ever grant: raise its burst or its limits")
 	want(t, "queue", fmt.Sprint(b.queued()), "[k1 k2]")
 }
@@ -103,15 +103,15 @@ func TestStoppedReplayGoesOnWhereItWas(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 1200)...)
 	ctx, cancel := context.WithCancel(b.ctx)
-	c := b.clearing(deadletter.Filter{})
-	c.Progress = func(deadletter.Cleared) { cancel() }
+	c := b.bulkRun(deadletter.Filter{})
+	c.Progress = func(deadletter.BulkResult) { cancel() }
 	done, err := c.Replay(ctx, b.books, b.rules())
-	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 500}) {
+	if !errors.Is(err, context.Canceled) || done != (deadletter.BulkResult{Taken: 500}) {
 		t.Errorf("done %+v, error %v; want one chunk of 500", done, err)
 	}
-	done, err = b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
+	done, err = b.bulkRun(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done after that", done, deadletter.Cleared{Taken: 700})
+	want(t, "done after that", done, deadletter.BulkResult{Taken: 700})
 	queue := b.queued()
 	want(t, "queued", len(queue), 1200)
 	for i, id := range queue {
@@ -125,8 +125,8 @@ func TestReplayLeavesWhatIsParkedLaterAlone(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 700)...)
 	first := true
-	c := b.clearing(deadletter.Filter{})
-	c.Progress = func(deadletter.Cleared) {
+	c := b.bulkRun(deadletter.Filter{})
+	c.Progress = func(deadletter.BulkResult) {
 		if first {
 			first = false
 			b.call("j1", job.Rejected, refused("no")) // a clock that stands still is no excuse
@@ -134,7 +134,7 @@ func TestReplayLeavesWhatIsParkedLaterAlone(t *testing.T) {
 	}
 	done, err := c.Replay(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 700})
+	want(t, "done", done, deadletter.BulkResult{Taken: 700})
 	want(t, "parked", ids(b.list(deadletter.Filter{})), "j1 ")
 }
 
@@ -143,10 +143,10 @@ func TestTwoReplaysAtOnceTakeEachJobOnce(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 1000)...)
 	var both sync.WaitGroup
-	var done [2]deadletter.Cleared
+	var done [2]deadletter.BulkResult
 	var errs [2]error
 	for i := range done {
-		both.Go(func() { done[i], errs[i] = b.clearing(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules()) })
+		both.Go(func() { done[i], errs[i] = b.bulkRun(deadletter.Filter{}).Replay(b.ctx, b.books, b.rules()) })
 	}
 	both.Wait()
 	b.must(errors.Join(errs[:]...))
@@ -167,9 +167,9 @@ func TestResolveNotDoneGoesInWithTheNextKey(t *testing.T) {
 	b.park(job.Job{ID: "a"}, job.UnknownOutcome, timedOut())
 	b.park(job.Job{ID: "b"}, job.Refused, refused("no"))
 	b.now.Add((48 * time.Hour).Microseconds())
-	done, err := b.clearing(deadletter.Filter{}).NotDone(b.ctx, b.books, b.rules())
+	done, err := b.bulkRun(deadletter.Filter{}).NotDone(b.ctx, b.books, b.rules())
 	b.must(err)
-	want(t, "done", done, deadletter.Cleared{Taken: 1, HeldBack: 1})
+	want(t, "done", done, deadletter.BulkResult{Taken: 1, HeldBack: 1})
 	r := b.record("a")
 	want(t, "state", r.State, job.Queued)
 	want(t, "key", job.IdempotencyKey("a", r.KeyGeneration), "a~2")
@@ -193,8 +193,8 @@ func TestInterruptedReplayKnowsWhatBecameOfItsLastChunk(t *testing.T) {
 	b := setup(t, 10_000)
 	b.reject(numbered(1, 600)...)
 	ctx, cancel := context.WithCancel(b.ctx)
-	done, err := b.clearing(deadletter.Filter{}).Replay(ctx, interrupting{b.books, cancel}, b.rules())
-	if !errors.Is(err, context.Canceled) || done != (deadletter.Cleared{Taken: 500}) || len(b.queued()) != 500 {
+	done, err := b.bulkRun(deadletter.Filter{}).Replay(ctx, interrupting{b.books, cancel}, b.rules())
+	if !errors.Is(err, context.Canceled) || done != (deadletter.BulkResult{Taken: 500}) || len(b.queued()) != 500 {
 		t.Errorf("done %+v, error %v, queued %d", done, err, len(b.queued()))
 	}
 }
@@ -209,11 +209,11 @@ func TestReplaySaysWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 10)
 	b.reject(numbered(1, 3)...)
-	done, err := b.clearing(deadletter.Filter{}).Replay(b.ctx, brokenAdmitter{}, b.rules())
+	done, err := b.bulkRun(deadletter.Filter{}).Replay(b.ctx, brokenAdmitter{}, b.rules())
 	if err == nil || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("error %v", err)
 	}
-	want(t, "done", done, deadletter.Cleared{Unsure: 3})
+	want(t, "done", done, deadletter.BulkResult{Unsure: 3})
 }
 
 func TestMarkIsBehindTheLastParkedJob(t *testing.T) {

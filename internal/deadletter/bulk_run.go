@@ -10,17 +10,17 @@ import (
 	"spillway/internal/job"
 )
 
-// Clearing is one run over a filter's jobs, oldest first: a replay, a discard or a resolve. It ignores jobs
+// BulkRun is one run over a filter's jobs, oldest first: a replay, a discard or a resolve. It ignores jobs
 // parked after it began, so that a job that fails again is not replayed again. If it is interrupted between two
 // chunks, a new run continues where it stopped, because the jobs that it took are no longer parked.
-type Clearing struct {
+type BulkRun struct {
 	Store  *Store
 	Filter Filter
 	Clock  clock.Clock
 	// Seen is the filter's jobs as just read, in order; nil if they were not read.
 	Seen *Seen
 	// Progress is called after each chunk; nil: not called.
-	Progress func(Cleared)
+	Progress func(BulkResult)
 	// Taken is called for each job taken; nil: not called.
 	Taken func(rec job.Record)
 	// HeldBack is called for each job held back, with the reason; nil: not called.
@@ -42,17 +42,17 @@ type Clearing struct {
 	Canaries func(Canary)
 }
 
-// Cleared counts the results of a Clearing.
-type Cleared struct {
+// BulkResult counts the results of a BulkRun.
+type BulkResult struct {
 	Taken    int // replayed, discarded or resolved
-	HeldBack int // not taken, for the reasons given to Clearing.HeldBack
-	Gone     int // no longer parked in their turn, or replaced after Clearing.Agreed
+	HeldBack int // not taken, for the reasons given to BulkRun.HeldBack
+	Gone     int // no longer parked in their turn, or replaced after BulkRun.Agreed
 	// Unsure is how many jobs of the last chunk may or may not have been taken, after an error.
 	Unsure int
 }
 
 // Replay admits the jobs again. It waits for room as long as needed.
-func (c Clearing) Replay(ctx context.Context, a job.Readmitter, r Rules) (Cleared, error) {
+func (c BulkRun) Replay(ctx context.Context, a job.Readmitter, r Rules) (BulkResult, error) {
 	return c.run(ctx, r.Key, a.Readmit, readmitChunk)
 }
 
@@ -62,11 +62,11 @@ const (
 	removeChunk  = 200 // making a job done, or discarded, takes longer
 )
 
-// clearing is a Clearing in progress.
-type clearing struct {
-	Clearing
+// running is a BulkRun in progress.
+type running struct {
+	BulkRun
 	take taker
-	done Cleared
+	done BulkResult
 	size int // most jobs in one offer
 	// most is how many jobs to offer next: few while there is little room.
 	most    int
@@ -86,13 +86,13 @@ type due struct {
 // decide returns what becomes of a job's key, or why the job is held back.
 type decide func(job.Record) (change job.KeyChange, why string)
 
-func (c Clearing) run(ctx context.Context, key decide, take taker, size int) (Cleared, error) {
+func (c BulkRun) run(ctx context.Context, key decide, take taker, size int) (BulkResult, error) {
 	filter, err := c.Store.UpToNow(ctx, c.Filter)
 	if err != nil {
-		return Cleared{}, err
+		return BulkResult{}, err
 	}
 	c.Filter = filter
-	run := &clearing{Clearing: c, take: take, size: size, most: size, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
+	run := &running{BulkRun: c, take: take, size: size, most: size, pace: pace{clock: c.Clock}, canary: canary{size: c.Canary}}
 	chunk := make([]due, 0, size)
 	for d, err := range c.jobs(ctx, key) {
 		if err != nil {
@@ -122,7 +122,7 @@ func (c Clearing) run(ctx context.Context, key decide, take taker, size int) (Cl
 	return run.done, err
 }
 
-func (c *clearing) holdBack(rec job.Record, why string) {
+func (c *running) holdBack(rec job.Record, why string) {
 	c.done.HeldBack++
 	if c.HeldBack != nil {
 		c.HeldBack(rec, why)
@@ -138,7 +138,7 @@ const (
 
 // all takes a chunk, and waits for room as long as needed. It stops only between two offers, because the result
 // of an interrupted offer would be unknown.
-func (c *clearing) all(ctx context.Context, chunk []due) error {
+func (c *running) all(ctx context.Context, chunk []due) error {
 	for len(chunk) > 0 {
 		if err := c.ready(ctx); err != nil {
 			return err
@@ -176,7 +176,7 @@ func (c *clearing) all(ctx context.Context, chunk []due) error {
 }
 
 // ready returns why the next offer must not be made, or nil.
-func (c *clearing) ready(ctx context.Context) error {
+func (c *running) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (c *clearing) ready(ctx context.Context) error {
 }
 
 // offer returns the jobs that found no room.
-func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry time.Duration, err error) {
+func (c *running) offer(ctx context.Context, some []due) (full []due, retry time.Duration, err error) {
 	jobs := make([]job.Return, len(some))
 	for i, d := range some {
 		jobs[i] = job.Return{ID: d.rec.Job.ID, Generation: d.rec.Generation, Reason: d.rec.Reason, Key: d.key, Class: c.Class, Agreed: c.Agreed}
@@ -222,7 +222,7 @@ func (c *clearing) offer(ctx context.Context, some []due) (full []due, retry tim
 	return slices.Clip(full), retry, nil
 }
 
-func (c *clearing) wait(ctx context.Context, retry time.Duration) {
+func (c *running) wait(ctx context.Context, retry time.Duration) {
 	wait := unknownWait
 	if retry > 0 {
 		wait = min(max(retry, leastWait), mostWait)
@@ -256,7 +256,7 @@ func (h *Halt) Error() string { return h.Why }
 const watchEvery = 200 * time.Millisecond
 
 // watch calls Watch if the last result is old, and returns a Halt if the replay must stop.
-func (c *clearing) watch(ctx context.Context) error {
+func (c *running) watch(ctx context.Context) error {
 	now := c.Clock.Now()
 	if c.Watch == nil || (!c.watched.IsZero() && now.Sub(c.watched) < watchEvery) {
 		return nil
@@ -276,7 +276,7 @@ func (c *clearing) watch(ctx context.Context) error {
 }
 
 // jobs yields the jobs whose turn has come: those in Seen, then those read after the last of them.
-func (c Clearing) jobs(ctx context.Context, key decide) iter.Seq2[due, error] {
+func (c BulkRun) jobs(ctx context.Context, key decide) iter.Seq2[due, error] {
 	return func(yield func(due, error) bool) {
 		f, n := c.Filter, 0
 		for d := range c.Seen.fresh(c.Store.gateway) {
