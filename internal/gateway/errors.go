@@ -72,6 +72,21 @@ func (c *Client) noAnswer(ctx context.Context, err error) error {
 	return because("the connection to "+c.dialer.addr+" broke after the request was written"+detail(err), err)
 }
 
+// certificateAlerts are TLS's alerts with which a server refuses a client's certificate, in the words of crypto/tls, which has no
+// type for them.
+var certificateAlerts = []string{
+	"tls: bad certificate", "tls: unsupported certificate", "tls: revoked certificate", "tls: expired certificate",
+	"tls: unknown certificate", "tls: unknown certificate authority", "tls: access denied", "tls: certificate required",
+}
+
+// refusesCertificate reports whether the server has ended a new connection because of our certificate. In TLS 1.3 it says so when the
+// handshake is over for us, and our request perhaps written. It has read no request: it can read none before it has accepted the
+// certificate. On a connection that has carried an answer, this would not hold.
+func refusesCertificate(err error) bool {
+	remote, is := errors.AsType[*net.OpError](err)
+	return is && remote.Op == "remote error" && slices.Contains(certificateAlerts, remote.Err.Error())
+}
+
 // ended returns the error for a call ended by its own context, with what had not happened by then.
 func (c *Client) ended(ctx context.Context, missing string) (error, bool) {
 	switch cause := context.Cause(ctx); {

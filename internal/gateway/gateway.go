@@ -229,6 +229,8 @@ func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call j
 		// idle connection.
 		res = job.Result{Stage: job.NotSent, Err: c.notSent(ctx, err)}
 		again = pass.reused && ctx.Err() == nil
+	case err != nil && !pass.reused && refusesCertificate(err):
+		res = job.Result{Stage: job.NotSent, Err: &callError{text: c.dialer.addr + " refuses our certificate (request.tls.cert)" + detail(err)}}
 	case err != nil:
 		res = job.Result{Stage: job.Sent, Err: c.noAnswer(ctx, err)}
 	}

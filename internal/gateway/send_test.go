@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 const canary = "sk_live_canary"
@@ -214,6 +215,35 @@ func TestATLSServer(t *testing.T) {
 	checkErr(t, res.Err, "unknown authority")
 	old := client(t, Config{URL: srv.URL, TLS: &tls.Config{ServerName: "other.example", RootCAs: srv.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}})
 	checkErr(t, old.Send(context.Background(), call("j")).Err, "for another host")
+}
+
+// In TLS 1.3 the handshake is over for a client before the server has looked at its certificate, so the request may be on the way
+// when the server refuses that. A server reads no request before it has accepted the certificate.
+func TestACallToAServerThatRefusesTheCertificateIsNotSent(t *testing.T) {
+	t.Parallel()
+	ours := testkit.NewAuthority(t)
+	cert, key := ours.Issue("client", time.Hour)
+	pair, err := tls.X509KeyPair([]byte(cert), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	srv.Config.ErrorLog = quiet()
+	srv.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	refuse := make(chan error)
+	srv.TLS.VerifyConnection = func(tls.ConnectionState) error { return <-refuse }
+	srv.StartTLS()
+	defer srv.Close()
+	trust := srv.Client().Transport.(*http.Transport).TLSClientConfig
+	c := client(t, Config{URL: srv.URL, TLS: &tls.Config{RootCAs: trust.RootCAs, Certificates: []tls.Certificate{pair}}})
+	once := call("j")
+	once.Wrote = func(time.Time) { refuse <- errors.New("revoked") } // the alert comes after the write
+	res := c.Send(context.Background(), once)
+	if res.Stage != job.NotSent || res.Wrote.IsZero() || asked.Load() > 0 {
+		t.Errorf("%+v, and the server was asked %d times", res, asked.Load())
+	}
+	checkErr(t, res.Err, "refuses our certificate")
 }
 
 func TestAnswersOfAllShapes(t *testing.T) {
