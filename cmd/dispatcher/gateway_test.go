@@ -250,6 +250,32 @@ func (r *renamed) calledOnce(cfg *config.Config) {
 	}
 }
 
+// A rename that was broken off and is run again does not say that it moved no jobs, because the first run had moved them.
+func TestARenameThatGoesOnDoesNotSayHowManyJobs(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	r := newRenamed(t)
+	r.put(r.name("up"))
+	cfg := r.name("stripe-eu")
+	db, err := dispatch.Open(t.Context(), cfg, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	ctx, end := context.WithCancel(t.Context())
+	m := dispatch.Moving{Redis: db.Client, Old: "up", New: cfg.Gateways[0], Did: func(int64) { end() }}
+	if err := m.Rename(ctx); err == nil {
+		t.Fatal("it was not broken off")
+	}
+	const want = "rename up to stripe-eu: the rest of what was begun before"
+	if got := r.run("gateway", "rename", "up", "stripe-eu", "--why", "one name"); !strings.Contains(got.out+got.err, "would "+want) {
+		t.Errorf("a dry run: %+v", got)
+	}
+	if got := r.run("gateway", "rename", "up", "stripe-eu", "--why", "one name", "--yes"); got.code != 0 || !strings.Contains(got.out+got.err, "done: "+want) {
+		t.Errorf("%+v", got)
+	}
+	r.calledOnce(cfg)
+}
+
 func TestAGatewayIsCalledWhenTheFileHasItAgain(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	r := newRenamed(t)

@@ -74,11 +74,14 @@ func (d *Departure) What() string {
 	return "rename " + d.Gateway + " to " + d.To
 }
 
-// Text returns that with the jobs and their money.
+// Text returns that with the jobs and their money. If it was begun before, what is left does not tell how many jobs there were.
 func (d *Departure) Text() string {
 	what, _, _ := strings.Cut(d.seen.Text(), " of ")
-	if d.seen.Damaged != "" {
+	switch {
+	case d.seen.Damaged != "":
 		what = "what can be read of its jobs"
+	case d.seen.Moving != "":
+		what = "the rest of what was begun before"
 	}
 	return d.What() + ": " + what
 }
