@@ -139,7 +139,8 @@ if v.need == '1' then
     call('HDEL', KEYS[1], 'probe', 'slot')
     call('PUBLISH', ARGV[16], ARGV[17])
   else -- the next one goes when it is due, however long this one hung
-    hold_for(tonumber(slot), v.circuit and said('the call sent ahead, too') or ARGV[10], longer, 'again', (tonumber(v.again) or 0) + 1)
+    if kind == 'fail' then call('HSET', KEYS[1], 'circuit', 1) end -- whatever the hold began with
+    hold_for(tonumber(slot), said(v.circuit and 'the call sent ahead, too' or 'the call sent ahead'), longer, 'again', (tonumber(v.again) or 0) + 1)
   end
   return answer('again', mine(outage))
 end

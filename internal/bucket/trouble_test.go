@@ -241,6 +241,32 @@ func TestAGatewayThatLetsNobodyInIsAskedAgain(t *testing.T) {
 	}
 }
 
+// A gateway that fails before it has let anybody in again is down, whatever the hold began with: people have to be told.
+func TestAHoldWhoseProbesFailIsAnOpenCircuit(t *testing.T) {
+	for _, kind := range []job.Trouble{job.Deny, job.Wait} {
+		t.Run(string(kind), func(t *testing.T) {
+			f := failures(t)
+			out := f.meets(kind, "first", 0, 0)
+			if s := f.look(); s.Circuit {
+				t.Fatalf("%+v before any failure", s)
+			}
+			for i, want := range []string{"circuit open: HTTP 503 from the call sent ahead", "circuit open: HTTP 503 from the call sent ahead, too"} {
+				f.pass(out.Held)
+				out = f.says(f.p, job.Failure{Job: fmt.Sprint("ahead", i), Slot: f.probe().At, Written: true})
+				if s := f.look(); !s.Circuit || !s.Endless || s.Denied || s.Reason != want {
+					t.Errorf("%+v, want %s", s, want)
+				}
+			}
+			f.pass(out.Held)
+			out = f.says(f.p, job.Failure{Kind: job.Deny, Job: "denied", Slot: f.probe().At, Written: true, Why: "HTTP 401"})
+			if s := f.look(); !s.Denied || s.Reason != "HTTP 401" {
+				t.Errorf("%+v, want one that is not let in", s)
+			}
+			f.heals(out.Held, true)
+		})
+	}
+}
+
 // If single jobs were not let in and others were, one more such job causes no hold. Several in a row do.
 func TestJobsThatAreNotLetInHoldNobodyForLong(t *testing.T) {
 	f := failures(t)

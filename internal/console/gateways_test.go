@@ -99,7 +99,7 @@ func TestTheFrontPageBeginsWithWhatNeedsAPerson(t *testing.T) {
 	wants(t, page, "since <time")
 	at := -1
 	for _, part := range []string{"nobody knows whether these payments were made", `1 job: <span class="sum">EUR 5.00`, `?reason=unknown_outcome#letters">Go there`, `href="/runbook#spillwayunknownoutcomes"`,
-		"HTTP 401: check the credentials", `href="/runbook#spillwayheld"`, "the gateway refused them", `<h2 id="gateways-title">`} {
+		"HTTP 401: check the credentials", `href="/runbook#spillwaydenied"`, "the gateway refused them", `<h2 id="gateways-title">`} {
 		i := strings.Index(page, part)
 		if i < at || i < 0 {
 			t.Errorf("%q is missing, or not in its place", part)

@@ -172,6 +172,10 @@ func (s Status) needs() (all []Need) {
 func (s Status) heldNeed() (Need, bool) {
 	v := s.Glance
 	waiting := job.Totals{Jobs: v.Queued + v.InFlight + v.Scheduled + v.Retrying + v.Pending + v.ForRoom()}
+	if v.ForRoom() > 0 {
+		room := s.Money[job.Rejected]
+		waiting.Add(job.Totals{Amount: room.Amount, NoAmount: room.NoAmount})
+	}
 	lasts := v.Now.Sub(v.Since)
 	switch s.Word() {
 	case Stopped:
@@ -239,8 +243,8 @@ func (g *Gateway) stoppedNeeds(ctx context.Context) (needs []Need, err error) {
 	return needs, err
 }
 
-// price adds the money, as far as known, of the jobs that wait at held gateways, for at most mostPriced of
-// them.
+// price adds the money, as far as known, of the jobs in the queues of held gateways, for at most mostPriced of
+// them. That of jobs that wait for room is there already.
 func (d *Desk) price(ctx context.Context, needs []Need) (damaged, err error) {
 	waiting := map[string]*Need{}
 	for i, n := range needs {
@@ -256,7 +260,7 @@ func (d *Desk) price(ctx context.Context, needs []Need) (damaged, err error) {
 		return g.Books.WaitingMoney(ctx, mostBatches)
 	})
 	for i, g := range some.Gateways {
-		waiting[g.Name].Amount = sums[i].Amount
+		waiting[g.Name].Amount.AddAll(sums[i].Amount)
 	}
 	return some.damaged(errs)
 }

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/admission"
 	"spillway/internal/bucket"
+	"spillway/internal/config"
 	"spillway/internal/dispatch"
 	"spillway/internal/feed"
 	"spillway/internal/job"
@@ -99,6 +101,50 @@ func TestAHoldSaysSinceWhen(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(Paused)
+}
+
+// The money of a held gateway is that of all its jobs: those in the queue, and those that wait for room.
+func TestANeedHasTheMoneyOfJobsThatWaitForRoom(t *testing.T) {
+	t.Parallel()
+	text := "redis: redis://x\ngateways:\n  " + testkit.Gateway(t) + `:
+    request: {url: "http://gateway.invalid/"}
+    amount: {field: amount, currency: currency}
+    leak: {limits: [100/s]}
+    admission: {limits: [1/1h], burst: 2}
+`
+	cfg, err := config.Parse("x.yaml", []byte(text), config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := New(testkit.Client(t), cfg.Gateways)
+	g := d.Gateways[0]
+	var jobs []job.Job
+	for i := range 3 {
+		payload := fmt.Appendf(nil, `{"amount":%d00,"currency":"EUR"}`, i+1)
+		jobs = append(jobs, job.Job{ID: fmt.Sprint("j", i), Gateway: g.Name, Batch: "b", Payload: payload, Cost: 1})
+	}
+	if _, err := dispatch.Door(g.redis, cfg, time.Second).Admit(t.Context(), g.Name, jobs, admission.Park); err != nil {
+		t.Fatal(err)
+	}
+	p, err := dispatch.Pacer(g.redis, g.Gateway, bucket.NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close(t.Context())
+	trouble := job.Failure{Kind: job.Deny, Job: "j0", Written: true, Why: "HTTP 401"}
+	if _, err := p.Failed(t.Context(), g.Circuit, trouble); err != nil {
+		t.Fatal(err)
+	}
+	s, err := d.Status(t.Context())
+	if err != nil || s[0].ForRoom() != 1 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	for range 2 { // the first time must not change what the status has
+		needs, _, err := d.Needs(t.Context(), s, nil)
+		if err != nil || len(needs) != 1 || needs[0].Totals.String() != "3 jobs (EUR 6.00)" {
+			t.Errorf("%+v, %v", needs, err)
+		}
+	}
 }
 
 // Pending jobs need no person. Look-ups need one only when they have failed for long.

@@ -43,7 +43,9 @@ func (k NeedKind) word() string {
 // RunbookOf returns the section of the runbook for a word of Status.Word.
 func RunbookOf(word string) string {
 	switch word {
-	case Denied, Held:
+	case Denied:
+		return runbook + "spillwaydenied"
+	case Held:
 		return runbook + "spillwayheld"
 	case Open:
 		return runbook + "spillwaycircuitopen"

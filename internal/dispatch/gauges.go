@@ -68,6 +68,7 @@ var (
 	gaugeRate        = gauge("call_rate", "Calls a second over the last minute, over all processes.")
 	gaugeLimit       = gauge("limit_rate", "Calls a second that each limit in force allows.", "limit")
 	gaugeHeld        = gauge("held_seconds", "How long the gateway is held yet. 0 while it is not.")
+	gaugeDenied      = gauge("denied", "1 while the gateway is held because it refuses access (401, 403); 0 else.")
 	gaugeBraked      = gauge("braked_seconds", "For how long the gateway has waited, as a brake has no room for the money of the next job. 0 while it does not.")
 	gaugePaused      = gauge("paused", "1 while an operator's pause, doubt about Redis's data, or a reader of outcomes that is too far behind stops the gateway; 0 else.")
 	gaugeStopped     = gauge("stopped_batches", "Batches that stopped themselves and about which nobody has decided since.")
@@ -84,7 +85,7 @@ var (
 // Describe implements prometheus.Collector.
 func (g *Gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []shown{gaugeRead, gaugeJobs, gaugeLookAge, gaugeLookFails, gaugeHead, gaugeParked, gaugeParkedBytes, gaugeBytesMost, gaugeMost, gaugeOldest, gaugeMoney, gaugeAccepted, gaugeDone,
-		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugeBraked, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeTrail, gaugeTrailHead, gaugeETA,
+		gaugeDiscarded, gaugeRate, gaugeLimit, gaugeHeld, gaugeDenied, gaugeBraked, gaugePaused, gaugeStopped, gaugeTold, gaugeToldHeld, gaugeBehind, gaugeBehindAge, gaugeDropped, gaugeTrail, gaugeTrailHead, gaugeETA,
 		gaugeRoute, gaugeRouteHeld, gaugeRoutePause, gaugeClass, gaugeLanes, gaugeThrottled, gaugeInLanes, gaugeLane, gaugeOtherLanes, gaugeLanesHeld, gaugeStuck} {
 		out <- d.Desc
 	}
@@ -218,6 +219,7 @@ func (r *reading) standing(v Glance, head time.Time) {
 		r.gauge(gaugeLimit, float64(l.N)/l.Window.Seconds(), l.String())
 	}
 	r.gauge(gaugeHeld, max(v.Hold.HeldUntil.Sub(v.Now).Seconds(), 0))
+	r.gauge(gaugeDenied, map[bool]float64{true: 1}[v.Hold.Denied])
 	r.gauge(gaugeBraked, r.age(v.Hold.Braked))
 	r.gauge(gaugePaused, map[bool]float64{true: 1}[v.Hold.Paused])
 	if v.ETA >= 0 {

@@ -126,9 +126,33 @@ func TestTheGaugesSayWhatTheBooksSay(t *testing.T) {
 	if _, err := pacer.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Minute, Written: true, Why: "429"}); err != nil {
 		t.Fatal(err)
 	}
+	if denied := patientValue(t, reg, "spillway_denied"); denied != 0 {
+		t.Errorf("a 429 counts as %v refused accesses", denied)
+	}
 	paused, held := patientValue(t, reg, "spillway_paused"), patientValue(t, reg, "spillway_held_seconds")
 	if _, eta := value(t, reg, "spillway_eta_seconds"); paused != 1 || held <= 0 || eta {
 		t.Errorf("paused %v, held for %v s, an ETA: %v", paused, held, eta)
+	}
+}
+
+// A gateway that refuses access says so, however soon it is tried again.
+func TestAGaugeOfRefusedAccess(t *testing.T) {
+	t.Parallel()
+	r := setup(t, withMoney)
+	reg := r.instruments()
+	pacer, err := Pacer(r.db.Client, r.cfg.Gateways[0], bucket.NewMetrics(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pacer.Close(t.Context())
+	if denied := patientValue(t, reg, "spillway_denied"); denied != 0 {
+		t.Errorf("denied %v before a call", denied)
+	}
+	if _, err := pacer.Failed(t.Context(), r.cfg.Gateways[0].Circuit, job.Failure{Kind: job.Deny, Written: true, Why: "HTTP 401"}); err != nil {
+		t.Fatal(err)
+	}
+	if denied := patientValue(t, reg, "spillway_denied"); denied != 1 {
+		t.Errorf("denied %v after a 401", denied)
 	}
 }
 

@@ -100,8 +100,11 @@ func (x *examination) held(g config.Gateway, v dispatch.Glance, doubted bool) {
 		x.add(fail("access_token", g.Name, "check request.oauth2, and ask those who run token_url; after a change, dispatcher run takes the file over on SIGHUP", "it is not called: %s", h.Reason))
 	case h.Circuit:
 		x.add(warn("circuit", g.Name, "it closes by itself when a call succeeds; ask those who run the gateway", "%s", h.Reason))
+	case h.Denied:
+		x.add(warn("held", g.Name, "put the right credential into its file and send SIGHUP, or into the environment and restart the dispatchers",
+			"it is not called: %s", dispatch.Cause(h)))
 	case h.HeldUntil.After(v.Now):
-		x.add(warn("held", g.Name, "nothing, unless it comes back; 401 and 403 want another key in request.headers",
+		x.add(warn("held", g.Name, "nothing, unless it comes back",
 			"it is not called until %s: %s", job.Moment(h.HeldUntil), h.Reason))
 	}
 }

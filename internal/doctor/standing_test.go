@@ -82,12 +82,24 @@ func TestHeldAndOpenCircuit(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.pacer(func(p *bucket.Pacer) error {
-		_, err := p.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 401"})
+		_, err := p.Failed(t.Context(), job.Circuit{}, job.Failure{Kind: job.Wait, For: time.Hour, Written: true, Why: "HTTP 429"})
 		return err
 	})
-	w.expect("held", Warn, "HTTP 401", "another key")
+	w.expect("held", Warn, "HTTP 429", "nothing, unless it comes back")
 	w.must(w.c.HSet(t.Context(), w.k.Hold(), "circuit", "1", "reason", "circuit open: HTTP 503 from 5 calls in a row").Err())
 	w.expect("circuit", Warn, "circuit open: HTTP 503", "closes by itself")
+}
+
+// A gateway that refuses access is not in order, also while it is about to be tried again.
+func TestDeniedAccess(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	w.pacer(func(p *bucket.Pacer) error {
+		_, err := p.Failed(t.Context(), w.g.Circuit, job.Failure{Kind: job.Deny, Written: true, Why: "HTTP 401"})
+		return err
+	})
+	w.must(w.c.HSet(t.Context(), w.k.Hold(), "until", 1).Err())
+	w.expect("held", Warn, "HTTP 401: check the credentials", "SIGHUP")
 }
 
 func TestParkedJobsThatWaitForAPerson(t *testing.T) {
