@@ -72,7 +72,7 @@ func (r *rig) reconcile(report string, args ...string) ran {
 		"--map", "id=id,amount=gross,currency=currency,status=status,reference=charge", "--done", "paid", "--refused", "failed"}, args...)...)
 }
 
-const novembersTable = `agree	2	EUR 1050	EUR 1051
+const novembersTable = `agree	2	EUR 1050	EUR 1050
 charged twice	2	EUR 3150	EUR 2100
 charged and not done	3	EUR 2001	EUR 2000
   queued	1	EUR 500	EUR 500

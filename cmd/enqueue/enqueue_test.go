@@ -142,7 +142,7 @@ func TestSameIDWithAnotherPayload(t *testing.T) {
 	b := setup(t, place{})
 	b.write("a.ndjson", "{\"id\":\"a\",\"payload\":{\"x\":1,\"y\":2}}\n{\"id\":\"a\",\"payload\":{\"y\":2, \"x\":1}}\n{\"id\":\"a\",\"payload\":{\"x\":1}}")
 	b.want(b.run("-g", b.g, "-f", "a.ndjson", "-o", "json", "--rejects", "bad"), result{3, counts(3, 1, 0, 1, 1, 0),
-		"line 3: this id is known with another payload: the first one stands; give this job an id of its own\n" +
+		"line 3: this id is known with another payload: the first one stands; \"enqueue --replace\" corrects a parked job, and another payment needs an id of its own\n" +
 			"enqueue: 1 of 3 lines could not be used\nhint: mend them in bad and enqueue that\n"})
 	if got := b.read("bad"); got != "{\"id\":\"a\",\"payload\":{\"x\":1}}\n" {
 		t.Errorf("rejects: %q", got)

@@ -111,7 +111,7 @@ func TestReplaceWithoutRoomLeavesTheJobParkedWithItsNewPayload(t *testing.T) {
 	b := setup(t, place{burst: 1, limit: "1/h"})
 	b.park(false, "a")
 	b.write("edited.ndjson", `{"id":"a","payload":{"money":{"amount":7,"currency":"eur"}}}`)
-	parked := "1 jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n"
+	parked := "1 jobs found no room yet and stay parked, with their new payload; replay them with \"dispatcher dlq replay\" and --batch, --reason or --id\n"
 	b.want(b.run("--replace", "--yes", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, swapped(counts(1, 0, 1, 0, 0, 0), 1, 1, 7), parked})
 	b.want(b.run("--replace", "--yes", "-g", b.g, "-f", "edited.ndjson", "-o", "json"), result{0, swapped(counts(1, 0, 1, 0, 0, 0), 1, 7, 7), parked})
 	if a := b.record(b.g, "a"); a.State != job.Parked || !a.Replaced() || a.KeyGeneration != 2 {

@@ -159,7 +159,7 @@ func (t *tally) remark(r report) {
 // remarkReplaced explains why jobs with a new payload stay parked.
 func (t *tally) remarkReplaced(r report) {
 	if full := r.Parked - int64(r.Replaced.Paused+r.Replaced.Awaiting); full > 0 {
-		fmt.Fprintf(t.s.Say(), "%d jobs found no room yet and stay parked, with their new payload; replay them with: dispatcher dlq replay\n", full)
+		fmt.Fprintf(t.s.Say(), "%d jobs found no room yet and stay parked, with their new payload; replay them with \"dispatcher dlq replay\" and --batch, --reason or --id\n", full)
 	}
 	switch n := r.Replaced.Paused; {
 	case n == 1:

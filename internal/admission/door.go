@@ -258,10 +258,12 @@ func (d *Door) put(ctx context.Context, offer job.Offer, ticket job.Ticket, mode
 // conflict returns the error for an id that exists with another payload, at another gateway if at is not empty.
 func conflict(at string) error {
 	if at != "" {
-		at = " at gateway " + at
+		return fmt.Errorf("this id is known at gateway %s with another payload: the first one stands; give this job an id of its own", at)
 	}
-	return fmt.Errorf("this id is known%s with another payload: the first one stands; give this job an id of its own", at)
+	return errOtherPayload
 }
+
+var errOtherPayload = errors.New("this id is known with another payload: the first one stands; \"enqueue --replace\" corrects a parked job, and another payment needs an id of its own")
 
 var errKeyTaken = errors.New("this id is an idempotency key that a replay of another job has used: the gateway would take this payment for that one; give this job another id")
 

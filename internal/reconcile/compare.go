@@ -246,7 +246,11 @@ func (c *comparison) settle(id string, p *pair) error {
 	}
 	d := p.difference(kind, id)
 	if kind == Agree {
-		c.Agree.add(p.reported, d.Recorded)
+		recorded := d.Recorded
+		if p.charges == 0 { // both say that it was refused: neither has money for it
+			recorded = nil
+		}
+		c.Agree.add(p.reported, recorded)
 		if p.charges > 0 && d.Reported != nil && d.Recorded == nil {
 			c.Uncompared++
 		}

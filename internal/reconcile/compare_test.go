@@ -142,6 +142,9 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			t.Errorf("%s: %d found, %d counted, want %d: %v", k, len(got[k]), result.Differences[k].Jobs, each, slices.Sorted(maps.Keys(got[k]))[:min(5, len(got[k]))])
 		}
 	}
+	if reported, recorded := fmt.Sprint(result.Agree.Reported), fmt.Sprint(result.Agree.Recorded); reported != recorded || reported == "map[]" {
+		t.Errorf("jobs that agree have %s in the report and %s in the records", reported, recorded)
+	}
 	if result.Agree.Jobs != 20_000 || result.Bad != 0 || result.Lines != int64(len(b.report)) || result.Records != int64(len(b.records)) {
 		t.Errorf("%d agree, %d bad lines of %d, %d records", result.Agree.Jobs, result.Bad, result.Lines, result.Records)
 	}
