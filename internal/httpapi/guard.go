@@ -204,12 +204,28 @@ func (g *Guard) still(was credential) bool {
 	return in.open || slices.ContainsFunc(in.tokens, func(c credential) bool { return c.session == was.session && c.lives() && c.same(was) })
 }
 
+// takenOut reports whether a sender's token or rule was removed or changed since. A token or login that has only
+// expired was not: what it began may go on.
+func (g *Guard) takenOut(was credential) bool {
+	in := g.in.Load()
+	if was.login != nil {
+		l := *was.login
+		l.Ends = time.Now().Add(time.Hour)
+		c, err := in.ofLogin(l)
+		return err != nil || c.session != was.session || !c.same(was)
+	}
+	return !in.open && !slices.ContainsFunc(in.tokens, func(c credential) bool { return c.session == was.session && c.same(was) })
+}
+
 // same reports whether two credentials have the same access.
 func (c credential) same(other credential) bool {
 	return c.who.Role == other.who.Role && slices.Equal(c.who.Gateways, other.who.Gateways)
 }
 
-type stillIn struct{}
+type (
+	stillIn  struct{}
+	takenOut struct{}
+)
 
 // isStillIn reports whether the sender of a request would be accepted again. Long requests check it from time
 // to time, because the token may have expired or been removed.
@@ -260,6 +276,7 @@ func (g *Guard) let(w http.ResponseWriter, r *http.Request, need roles.Need, nex
 		return
 	}
 	ctx := context.WithValue(roles.With(r.Context(), who), stillIn{}, func() bool { return g.still(c) })
+	ctx = context.WithValue(ctx, takenOut{}, func() bool { return g.takenOut(c) })
 	ctx = context.WithValue(ctx, ends{}, c.expires)
 	next.ServeHTTP(w, r.WithContext(ctx))
 }

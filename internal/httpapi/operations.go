@@ -151,6 +151,42 @@ const (
 // errStopping ends long operations when the dispatcher stops.
 var errStopping = &job.Error{Code: job.CodeUnavailable, Message: "the dispatcher that did this is stopping", Hint: "do the same again at another one, or when it is back: it goes on with what is left"}
 
+// errTakenOut ends long operations of a token that was removed or changed.
+var errTakenOut = &withdrawn{&job.Error{Code: job.CodeUsage, Message: "the token or login was taken out or changed while this was done", Hint: "what was done stays done; do the rest with another token"}}
+
+// withdrawn is an error with the problem code of a token that is no longer valid.
+type withdrawn struct{ error }
+
+func (e *withdrawn) Unwrap() error { return e.error }
+
+// ProblemCode returns the problem code.
+func (e *withdrawn) ProblemCode() string { return string(codeToken) }
+
+// lookAgain is how often a long operation checks that its sender still has access.
+const lookAgain = time.Second
+
+// watch ends an operation when its sender's token is removed or changed. A token that expires does not end it: an
+// act may take hours.
+func (t *teller) watch(ctx context.Context, stop context.CancelCauseFunc) {
+	out, is := ctx.Value(takenOut{}).(func() bool)
+	if !is {
+		return
+	}
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for {
+		select {
+		case <-again.C:
+			if out() {
+				stop(errTakenOut)
+				return
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // do carries out the operation and returns its answer.
 func (t *teller) do(request any) (any, error) {
 	ctx := t.r.Context()
@@ -162,6 +198,7 @@ func (t *teller) do(request any) (any, error) {
 		var stop context.CancelCauseFunc
 		ctx, stop = context.WithCancelCause(ctx)
 		unless := context.AfterFunc(t.a.over, func() { stop(errStopping) })
+		go t.watch(ctx, stop)
 		cancel = func() { unless(); stop(nil) }
 	case t.o.Act: // an act is completed even if the caller has gone: a request with the same key gets its result
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), documentMax)
@@ -171,11 +208,15 @@ func (t *teller) do(request any) (any, error) {
 	defer cancel()
 	stop := t.beat()
 	defer stop()
-	return t.o.Do(ctx, request, LineWriter{Line: t.line, Remark: func(text string) {
+	v, err := t.o.Do(ctx, request, LineWriter{Line: t.line, Remark: func(text string) {
 		if t.o.Answers == Lines {
 			_ = t.line(map[string]string{"remark": text})
 		}
 	}, As: func(media string, write func(io.Writer, any) error) { t.media, t.write = media, write }})
+	if errors.Is(err, context.Canceled) && context.Cause(ctx) == errTakenOut {
+		err = errTakenOut
+	}
+	return v, err
 }
 
 // beat sends signs of life of a long act, until it is stopped.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -117,4 +118,58 @@ func TestALongRequestEndsWithItsToken(t *testing.T) {
 			t.Errorf("%d %s", got.Code, got.Body)
 		}
 	})
+}
+
+// A long operation ends when its token or role is taken away, and goes on with one that has only expired.
+func TestALongOperationEndsWithItsRole(t *testing.T) {
+	t.Parallel()
+	mine := named("ann", roles.Operator, longSecret)
+	over, viewer := mine, mine
+	over.Expires, viewer.Role = time.Now().Add(-time.Second), roles.Viewer
+	for name, c := range map[string]struct {
+		then  []roles.Token
+		stays bool
+	}{
+		"taken out": {[]roles.Token{named("x", roles.Admin, longSecret+"2")}, false}, "another role": {[]roles.Token{viewer}, false},
+		"expired": {[]roles.Token{over}, true}, "one more": {[]roles.Token{named("x", roles.Admin, longSecret+"2"), mine}, true},
+	} {
+		for _, answers := range []Answers{Long, Lines} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				guard := NewGuard("")
+				guard.Use(Access{Tokens: []roles.Token{mine}})
+				long := Operation{Method: http.MethodPost, Path: "/v1/long", Need: roles.Operate, Answers: answers, Request: func() any { return new(int) },
+					Read: func(any, func(string) string, url.Values, []byte) error { return nil },
+					Do: func(ctx context.Context, _ any, out LineWriter) (any, error) {
+						guard.Use(Access{Tokens: c.then})
+						_ = out.Line("begun")
+						within := 3 * lookAgain / 2
+						if !c.stays {
+							within = time.Minute
+						}
+						select {
+						case <-time.After(within):
+							return "done", nil
+						case <-ctx.Done():
+							return nil, ctx.Err()
+						}
+					}}
+				srv := httptest.NewServer(New(Config{Guard: guard, Metrics: http.NotFoundHandler(), Operations: []Operation{long}}))
+				defer srv.Close()
+				r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/long", strings.NewReader("{}"))
+				r.Header.Set("Authorization", "Bearer "+longSecret)
+				r.Header.Set("Content-Type", typeJSON)
+				r.Header.Set("Accept", typeNDJSON)
+				got, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer got.Body.Close()
+				text, err := io.ReadAll(got.Body)
+				if ended := strings.Contains(string(text), `"no_token"`); err != nil || ended == c.stays || !strings.Contains(string(text), "begun") {
+					t.Errorf("%v %s", err, text)
+				}
+			})
+		}
+	}
 }
