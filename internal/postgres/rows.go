@@ -219,7 +219,7 @@ func (o *Outbox) mark(ctx context.Context, tx pgx.Tx, rows []Row) error {
 		case r.Accepted:
 			in = append(in, r.position)
 		case r.Refused != "":
-			out, why = append(out, r.position), append(why, r.Refused)
+			out, why = append(out, r.position), append(why, strings.ReplaceAll(r.Refused, "\x00", `\0`)) // a text of PostgreSQL can't hold it
 		}
 	}
 	if len(in) > 0 {

@@ -95,13 +95,18 @@ func TestAnOutboxSaysWhatItCanNotTake(t *testing.T) {
 	if count(t, c, "accepted_at IS NOT NULL") != 3 || count(t, c, "refused LIKE 'no gateway%' AND id = 'inv-2'") != 1 || count(t, c, "refused LIKE 'the amount%' AND refused NOT LIKE '%4242%' AND id = 'inv-3'") != 1 {
 		t.Error("the marks are wrong")
 	}
+	// A name with a NUL, which PostgreSQL can't store in a text, is in the reason.
+	change(`ALTER TABLE payment_outbox ALTER payload TYPE json; INSERT INTO payment_outbox (id, gateway, payload) VALUES ('nul', 'stripe', '{"\u0000":"4111111111111111","amount":1,"currency":"EUR"}'), ('behind', 'stripe', '{"amount":1,"currency":"EUR"}')`)
+	if got := w.do("enqueue", args...); got.code != 3 || count(t, c, "refused LIKE '%card number%' AND id = 'nul'") != 1 || count(t, c, "accepted_at IS NOT NULL") != 4 {
+		t.Errorf("%+v", got)
+	}
 	following := w.started(w.follower(args))
 	change(`UPDATE payment_outbox SET gateway = 'stripe', refused = NULL WHERE id = 'inv-2'; UPDATE payment_outbox SET payload = '{"amount":4242,"currency":"EUR"}', refused = NULL WHERE id = 'inv-3'`)
-	w.shown(t, 0, "the mended rows to go in", func() bool { return count(t, c, "accepted_at IS NOT NULL") == 5 })
+	w.shown(t, 0, "the mended rows to go in", func() bool { return count(t, c, "accepted_at IS NOT NULL") == 6 })
 	change(`UPDATE payment_outbox SET accepted_at = NULL, payload = '{"amount":1,"currency":"EUR"}' WHERE id = 'inv-1'`)
 	w.shown(t, 0, "the row with another payload to be refused", func() bool { return count(t, c, "refused LIKE '%payload%'") == 1 })
 	following.ended(3) // some of its rows were invalid
-	if s := w.status(); s.Queued != 5 {
+	if s := w.status(); s.Queued != 6 {
 		t.Errorf("%+v", s)
 	}
 }
