@@ -1,25 +1,57 @@
--- accept.lua: a chunk of new jobs goes through admission. The record, the books and the queue change in one step.
--- KEYS 1 admission  2 pending  3 parked:rejected  4 counters  5 scheduled  6 costs  7 the first job's record. Everything else that it touches has the same
---      hash tag. The names of records and tasks are made here, because each argument of a script costs Redis more than making such a text.
---      KEYS 7 makes this a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
---      lacks one of them. It takes a lone key that has not moved yet for a new one, and would accept the job twice
---      8 moments, only if a job has a time: Redis then refuses a user without rights to it before anything is written
--- ARGV 1 now (µs, 0 = Redis's)  2 mode: park | wait | fail; where batches need an approval, a blank behind it, the sums up to which they need none (CURRENCY=SUM, in minor units, a comma behind each), a blank and who brings the jobs in (VIA/NAME)  3 "1": newcomers stay behind parked jobs, else "0"; then, with a blank before each, how many jobs of each class that passes may
---        wait that were never called, and the classes that pass: their jobs go in also where others have no room or wait behind parked ones  4 gateway  5 wake channel
---      6 the batch of jobs that say nothing else ('' = none)
---      7 how many jobs  8 prefix of records  9 prefix of tasks  10 '' or what there may be parked for a new one to be parked, jobs and bytes of their
---        payloads (0 = any number), and behind a blank each, the reasons of those that count  11… the messages of the tasks (forms_load in record.lua); then the bucket's arguments; then, if all ids are different, no job has
---      traits and all money is simple, the jobs' sum (books_join_all), else ''; then all jobs in one text (accept.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for the digest, the money and
---      the traits, 4 for the payload, the highest first), id, digest, money (batch.lua; '' = none), traits, payload. Traits, which few jobs have:
---      '' or "cost at expires route class N lane batch" (at µs, 0 = now; expires µs, 0 = never; route, class, lane and batch may be nothing; N is the length of the lane in
---      bytes, with a = before it where jobs name their lanes themselves)
--- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else a text, with a ! or a # before it if a job could only be parked and too many jobs or bytes are (then nothing may go in behind it): retry_us reset_us K left1 … leftK and a digit for each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload
---      5 no room (wait, fail), or too many parked jobs  6 the id is an idempotency key that another job has used
---      7 a key that is read for this job is of another type  8 same id and payload, other route, or other lane where jobs name theirs;
---      after the first 5 every new job is 5. retry_us: when the first of them would find room (0: unknown, -1: never)
---      K limits have this many units of cost left each; reset_us: until they have all of them again
+-- accept.lua takes a chunk of new jobs through admission. Records, books and the queue change in one step.
+-- An offer comes again if its answer was lost. The first one may even arrive last, out of a stalled connection. Whichever comes first is carried out, and the other gets its answer.
+-- KEYS  The names of records and tasks are made here, with the same hash tag: each argument of a script costs Redis more than making such a text.
+--    1  admission
+--    2  pending
+--    3  parked:rejected
+--    4  counters
+--    5  scheduled
+--    6  costs
+--    7  the first job's record, so that this is a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
+--       lacks one of them. It takes a lone key that has not moved yet for a new one, and would accept the job twice
+--    8  moments, only if a job has a time: Redis then refuses a user without rights to it before anything is written
+--    last two: receipt (the number of the lane's last offer, and its answer); receipt of the lane behind which the offer must come
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  park | wait | fail; where batches need an approval, also " SUMS VIA/NAME": up to which sums they need none (CURRENCY=SUM in minor units, a comma behind each), and who brings the jobs in
+--    3  1: newcomers stay behind parked jobs, else 0; then " N CLASS …": the classes that pass, and how many jobs of each may wait that were never called. These go in whatever room there is
+--    4  gateway
+--    5  wake channel
+--    6  batch of the jobs that name none ('' = none)
+--    7  how many jobs
+--    8  prefix of records
+--    9  prefix of tasks
+--   10  '' or "JOBS BYTES REASON …": how much may be parked for a new job to be parked, in jobs and in bytes of payload (0 = any), and the reasons that count
+--   11… messages of the tasks (forms_load in record.lua), then the bucket's arguments, then:
+--       the jobs' sum (books_join_all) if all ids are different, no job has traits and all money is simple; else ''
+--       all jobs in one text (accept.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for digest, money and traits, 4 for the payload, the highest first),
+--         then id, digest, money (batch.lua; '' = none), traits, payload
+--         traits: '', or "COST AT EXPIRES ROUTE CLASS N LANE BATCH": AT (µs, 0 = now), EXPIRES (µs, 0 = never), N = bytes of LANE, behind a = where jobs name their lanes; the names may be empty
+--       where room is shared among flows: what share_open reads
+--       last four: number of the offer; how long its answer is kept (ms); number of the offer behind which it must come (0 = none); when it is too late (µs, 0 = never)
+-- returns "RETRY RESET K LEFT1 … LEFTK DIGITS", behind ! or # if a job could only be parked, and too many jobs (!) or bytes (#) are: then nothing may go in behind it
+--    RETRY   when the first job without room would find some (µs; 0 = unknown, -1 = never)
+--    RESET   when the K limits have all of their units again (µs); LEFT: what each has left
+--    DIGITS  of each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail), or too many parked; behind one of these, each new job is 5
+--            6 the id is an idempotency key that another job has used  7 a key that is read for it is of another type  8 same id and payload, but another route, or lane if jobs name theirs
+-- or, with nothing changed, an error: LEAVING (the gateway is being renamed or forgotten), NEWER (its data is of a newer format), SUPERSEDED (the lane has gone on: nobody waits
+--    for the answer), LATE, EARLY (the offer before was not carried out yet), SHUT (nothing goes in behind it)
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
 local NO_ROOM = 'no room at admission'
+local offer, lifetime, after, till = unpack(ARGV, #ARGV - 3)
+local receipt, receipt_before = KEYS[#KEYS - 1], KEYS[#KEYS]
+do
+  local last, answer = string.match(redis.call('GET', receipt) or '0 ', '^(%d+) (.*)$')
+  if last == offer then return answer end
+  if tonumber(last) > tonumber(offer) then return redis.error_reply('SUPERSEDED a later offer of this lane has been answered') end
+  if till ~= '0' and now_us(ARGV[1]) >= tonumber(till) then return redis.error_reply('LATE this offer was to be carried out by now') end
+  if after ~= '0' then
+    local carried, shut = string.match(redis.call('GET', receipt_before) or '0 ', '^(%d+) ([!#]?)')
+    if tonumber(carried) < tonumber(after) then return redis.error_reply('EARLY the offer before this one was not carried out yet') end
+    if shut ~= '' then return redis.error_reply('SHUT nothing goes in behind the offer before this one') end
+  end
+end
+
 local now, in_order = now_us(ARGV[1]), string.sub(ARGV[3], 1, 1) == '1'
 local mode, sums_free, sender = string.match(ARGV[2], '^(%a+) ?(%S*) ?(.*)$')
 local refusal, format = barred(books_key(ARGV[8], 'alive'))
@@ -103,11 +135,8 @@ local function awaiting()
     if not known[record] and not damaged[record] and not seen[record] then
       seen[record] = true
       local _, _, _, of = traits(i)
-      local money = sub(text, money_at[i], traits_at[i] - 1)
       coming[of] = coming[of] or books_none()
-      local currency, low, high = books_parts(money)
-      if currency and low + high * 1000000000 < 0 then money = '0 ' .. currency end
-      books_sum(coming[of], money ~= '' and money or nil, 0)
+      approval_add(coming[of], sub(text, money_at[i], traits_at[i] - 1))
     end
   end
   for of, sum in pairs(coming) do
@@ -225,30 +254,10 @@ local function shelve_all()
   if not stamped then return end
   redis.call('HSET', KEYS[4], 'stamp', int(stamped))
   for set, members in pairs(shelves) do redis.call('ZADD', set, unpack(members)) end
-  if not flows then return end
-  local n = 0
-  for _, f in pairs(flows.flows) do
-    if f.parked then
-      n = n + redis.call('ZADD', f.set, unpack(f.parked))
-      redis.call('ZADD', books_key(record_prefix, 'parked:flows'), 'NX', shelf_turn(f.queued.jobs, f.passes, now), f.name)
-    end
-  end
-  redis.call('HINCRBY', KEYS[4], 'flowed', n)
+  if flows then share_shelved(now) end
 end
 
--- bounded returns how many more jobs may be parked, and how many more bytes of payload.
-local function bounded()
-  local most, most_bytes = string.match(argv[10], '^(%d+) (%d+)')
-  if not most then return math.huge, math.huge end
-  local fields, parked, bytes = {}, 0, 0
-  for reason in string.gmatch(argv[10], ' (%l%S*)') do
-    fields[#fields + 1] = 'b:parked:' .. reason
-    parked = parked + call('ZCARD', books_key(record_prefix, 'parked:' .. reason))
-  end
-  for _, n in ipairs(call('HMGET', keys[4], unpack(fields))) do bytes = bytes + (tonumber(n or '') or 0) end
-  return most == '0' and math.huge or tonumber(most) - parked, most_bytes == '0' and math.huge or tonumber(most_bytes) - bytes
-end
-local free, free_bytes = bounded() -- before anything is written
+local free, free_bytes = shelf_free(record_prefix, argv[10]) -- before anything is written
 
 -- shut is what kept a newcomer from being parked, or nil. Jobs behind that one would overtake it, so they don't go in.
 local shut
@@ -355,23 +364,13 @@ local function answer(i)
   end
   if mode ~= 'park' then return FULL end
   local parked = park(i, 'rejected', keys[3], NO_ROOM)
-  if flows and parked == PARKED then
-    last.parked = last.parked or {}
-    local members = last.parked
-    members[#members + 1] = int(stamped)
-    members[#members + 1] = ids[i]
-  end
+  if flows and parked == PARKED then share_shelve(last, int(stamped), ids[i]) end
   if ahead and parked == PARKED then ahead.left = ahead.left - 1 end
   return parked
 end
 
-local function answer_all()
-  local answers = {}
-  for i = 1, jobs do answers[i] = answer(i) end
-  return table.concat(answers)
-end
-
-local answers = answer_all()
+local answers = {}
+for i = 1, jobs do answers[i] = answer(i) end
 join_all()
 local left, reset = bucket_remaining(bucket), bucket_reset(bucket)
 if last then left = share_left(last, bucket, left) end
@@ -394,5 +393,7 @@ end
 if woken then call('PUBLISH', argv[5], argv[4]) end
 local reply = {int(retry), int(reset), #left}
 for i = 1, #left do reply[3 + i] = int(left[i]) end
-reply[#reply + 1] = answers
-return (shut or '') .. table.concat(reply, ' ')
+reply[#reply + 1] = table.concat(answers)
+local told = (shut or '') .. table.concat(reply, ' ')
+redis.call('SET', receipt, offer .. ' ' .. told, 'PX', lifetime)
+return told

@@ -48,6 +48,13 @@ local function approval_less(key, money)
   books_count(key, 'L:' .. currency, -high)
 end
 
+-- approval_add adds the money of a new job to a sum of those that come to a batch. Money below zero makes no room for other money.
+local function approval_add(coming, money)
+  local currency, low, high = books_parts(money)
+  if currency and low + high * 1000000000 < 0 then money = '0 ' .. currency end
+  books_sum(coming, money ~= '' and money or nil, 0)
+end
+
 -- approval_over returns why a batch needs an approval to go on once these jobs (a sum of those with money above zero) have come to it, or nil. limits are the sums up
 -- to which it needs none. anew: what was approved does not count, because the payloads have changed since (replace.lua).
 local function approval_over(key, limits, coming, anew)

@@ -178,7 +178,8 @@ var (
 // the form for gateways whose room is shared among flows.
 func Accept(bucket string, feed, flows bool) *redisdb.Script {
 	return accepts.of(check{bucket, feed, flows}, func() *redisdb.Script {
-		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), share(flows), "local function offered()", forFeed(lua("accept"), feed), "end", lua("receipt")).Replicated()
+		body := "local function accept()\n" + forFeed(lua("accept"), feed) + "\nend\nreturn accept()" // a function may have 200 locals, and so may the script
+		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), share(flows), body).Replicated()
 	})
 }
 

@@ -95,6 +95,24 @@ local function share_left(f, b, left)
   return left
 end
 
+-- share_shelve notes that a job of a flow was parked as rejected, at this moment (µs). share_shelved writes all that were noted.
+local function share_shelve(f, when, id)
+  local members = f.parked or {}
+  f.parked = members
+  members[#members + 1], members[#members + 2] = when, id
+end
+
+local function share_shelved(now)
+  local n = 0
+  for _, f in pairs(share.flows) do
+    if f.parked then
+      n = n + redis.call('ZADD', f.set, unpack(f.parked))
+      redis.call('ZADD', books_key(share.record, 'parked:flows'), 'NX', shelf_turn(f.queued.jobs, f.passes, now), f.name)
+    end
+  end
+  redis.call('HINCRBY', shelf_key(share.record, 'counters'), 'flowed', n)
+end
+
 -- share_close writes what has entered.
 local function share_close()
   local fields = {}

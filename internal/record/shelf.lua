@@ -104,6 +104,20 @@ local function shelf_batch(record, reason, batch)
   return of[batch]
 end
 
+-- shelf_free returns how many more jobs may be parked, and how many more bytes of payload. most says how many of each may be, of these reasons: "JOBS BYTES REASON …" (0 = any
+-- number, '' = any of both).
+local function shelf_free(record, most)
+  local jobs, bytes = string.match(most, '^(%d+) (%d+)')
+  if not jobs then return math.huge, math.huge end
+  local fields, parked, stored = {}, 0, 0
+  for reason in string.gmatch(most, ' (%l%S*)') do
+    fields[#fields + 1] = 'b:parked:' .. reason
+    parked = parked + redis.call('ZCARD', shelf_key(record, 'parked:' .. reason))
+  end
+  for _, n in ipairs(redis.call('HMGET', shelf_key(record, 'counters'), unpack(fields))) do stored = stored + (tonumber(n or '') or 0) end
+  return jobs == '0' and math.huge or tonumber(jobs) - parked, bytes == '0' and math.huge or tonumber(bytes) - stored
+end
+
 -- shelf_begin forgets the gateway: what follows belongs to another one.
 local function shelf_begin() shelf_prefix, shelf_job, shelf_batches, removed, flowed, unflowed = nil, nil, {}, nil, nil, nil end
 
