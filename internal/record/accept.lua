@@ -10,7 +10,7 @@
 --    7  the first job's record, so that this is a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
 --       lacks one of them. It takes a lone key that has not moved yet for a new one, and would accept the job twice
 --    8  moments, only if a job has a time: Redis then refuses a user without rights to it before anything is written
---    last two: receipt (the number of the lane's last offer, and its answer); receipt of the lane behind which the offer must come
+--    last two: receipt (the number of the sequence's last offer, and its answer); receipt of the sequence behind which the offer must come
 -- ARGV
 --    1  now (µs, 0 = Redis's)
 --    2  park | wait | fail; where batches need an approval, also " SUMS VIA/NAME": up to which sums they need none (CURRENCY=SUM in minor units, a comma behind each), and who brings the jobs in
@@ -34,7 +34,7 @@
 --    RESET   when the K limits have all of their units again (µs); LEFT: what each has left
 --    DIGITS  of each job: 1 enqueued  2 parked  3 duplicate  4 same id, other payload  5 no room (wait, fail), or too many parked; behind one of these, each new job is 5
 --            6 the id is an idempotency key that another job has used  7 a key that is read for it is of another type  8 same id and payload, but another route, or lane if jobs name theirs
--- or, with nothing changed, an error: LEAVING (the gateway is being renamed or forgotten), NEWER (its data is of a newer format), SUPERSEDED (the lane has gone on: nobody waits
+-- or, with nothing changed, an error: LEAVING (the gateway is being renamed or forgotten), NEWER (its data is of a newer format), SUPERSEDED (the sequence has gone on: nobody waits
 --    for the answer), LATE, EARLY (the offer before was not carried out yet), SHUT (nothing goes in behind it)
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
 local NO_ROOM = 'no room at admission'
@@ -43,7 +43,7 @@ local receipt, receipt_before = KEYS[#KEYS - 1], KEYS[#KEYS]
 do
   local last, answer = string.match(redis.call('GET', receipt) or '0 ', '^(%d+) (.*)$')
   if last == offer then return answer end
-  if tonumber(last) > tonumber(offer) then return redis.error_reply('SUPERSEDED a later offer of this lane has been answered') end
+  if tonumber(last) > tonumber(offer) then return redis.error_reply('SUPERSEDED a later offer of this sequence has been answered') end
   if till ~= '0' and now_us(ARGV[1]) >= tonumber(till) then return redis.error_reply('LATE this offer was to be carried out by now') end
   if after ~= '0' then
     local carried, shut = string.match(redis.call('GET', receipt_before) or '0 ', '^(%d+) ([!#]?)')
