@@ -1,7 +1,6 @@
 package deadletter
 
 import (
-	"context"
 	"iter"
 	"math"
 	"time"
@@ -87,12 +86,9 @@ func (s *Seen) kind(d decision) uint32 {
 	return i
 }
 
-// fresh yields the jobs while they are remembered. Nil remembers none.
+// fresh yields the jobs while they are remembered.
 func (s *Seen) fresh(gateway string) iter.Seq[due] {
 	return func(yield func(due) bool) {
-		if s == nil {
-			return
-		}
 		for _, b := range s.jobs {
 			text := string(b.text)
 			for _, j := range b.jobs {
@@ -110,61 +106,4 @@ func (s *Seen) due(j seen, text, gateway string) due {
 	rec := job.Record{Job: job.Job{ID: text[:j.id], Gateway: gateway, Cost: is.cost}, State: job.Parked, Generation: is.generation,
 		Reason: is.reason, ParkedAt: time.UnixMicro(j.parked).UTC(), Money: text[j.id:end]}
 	return due{rec, is.key, is.why}
-}
-
-// Preview counts what an act would do to its jobs, before anyone has confirmed it.
-type Preview struct {
-	// Rules and Decide determine what would become of a job's key, or why the job would be held back.
-	Rules  Rules
-	Decide func(Rules, job.Record) (change job.KeyChange, why string)
-	// Seen remembers the jobs for the act. Nil: not remembered.
-	Seen *Seen
-	// Until is just after the last job counted: jobs parked from then on are excluded. Zero: none was counted.
-	Until time.Time
-	// Held is how many jobs would be held back, by reason.
-	Held map[string]int
-	// Often is how many jobs would be taken that were replayed OftenReplayed times or more.
-	Often int
-}
-
-// Meet counts the next job, and reports whether it would be taken.
-func (p *Preview) Meet(r job.Record) bool {
-	change, why := p.Decide(p.Rules, r)
-	if p.Seen != nil {
-		p.Seen.Add(r, change, why)
-	}
-	p.Until = r.ParkedAt.Add(time.Microsecond)
-	if why != "" {
-		if p.Held == nil {
-			p.Held = map[string]int{}
-		}
-		p.Held[why]++
-		return false
-	}
-	if r.Replays >= OftenReplayed {
-		p.Often++
-	}
-	return true
-}
-
-// OftenReplayed is after how many unsuccessful replays a preview warns: another one may fail, too.
-const OftenReplayed = 3
-
-// ToCount makes a filter read only what counting jobs and their money takes, and a bulk run on them. It reads a
-// payload only if the record does not contain the money. amounts says that the jobs have money.
-func (f *Filter) ToCount(amounts bool) {
-	f.ForBulkRun, f.NoPayload = true, !amounts
-	f.PayloadOf = func(r job.Record) bool {
-		_, booked := job.Booked(r.Money)
-		return !booked
-	}
-}
-
-// UpToNow makes a filter exclude jobs parked from now on.
-func (s *Store) UpToNow(ctx context.Context, f Filter) (Filter, error) {
-	mark, err := s.Mark(ctx)
-	if err == nil && (f.Until.IsZero() || f.Until.After(mark)) {
-		f.Until = mark
-	}
-	return f, err
 }

@@ -14,13 +14,13 @@ import (
 
 // csvHeader is the parsed header row of a CSV file.
 type csvHeader struct {
-	raw   []byte
-	names []string
-	keys  [][]byte // each column name as a JSON key, with its colon
-	id    int      // column of the id
-	route int      // column of the route; -1: none
-	row   [][]byte // fields of the current record, reused for each
-	plan  *plan    // maps records to payloads; nil: records are the payloads
+	raw    []byte
+	names  []string
+	keys   [][]byte // each column name as a JSON key, with its colon
+	id     int      // column of the id
+	route  int      // column of the route; -1: none
+	row    [][]byte // fields of the current record, reused for each
+	mapper *mapper  // maps records to payloads; nil: records are the payloads
 }
 
 // quoteState is the state of the CSV scanner at a byte. Only a quote at the start of a field opens a quoted
@@ -103,8 +103,8 @@ func (r *Reader) useHeader(line Line) error {
 			return wrong(theColumns(h.names), fmt.Errorf("no column is named %q, as --route-field says", r.opt.RouteField))
 		}
 	}
-	if h.plan = r.gateway.plan; h.plan != nil {
-		if err := h.plan.bind(h.names, h.id); err != nil {
+	if h.mapper = r.gateway.mapper; h.mapper != nil {
+		if err := h.mapper.bind(h.names, h.id); err != nil {
 			return wrong("mend "+cmp.Or(r.opt.Told, "the map in the configuration")+", or the header row; "+theColumns(h.names), err)
 		}
 	}
@@ -197,8 +197,8 @@ func (r *Reader) csvJob(raw []byte) (job.Job, error) {
 	if h.route >= 0 {
 		j.Route = cmp.Or(string(fields[h.route]), j.Route)
 	}
-	if h.plan != nil {
-		if j.Payload, err = h.plan.record(fields); err != nil {
+	if h.mapper != nil {
+		if j.Payload, err = h.mapper.record(fields); err != nil {
 			return job.Job{}, err
 		}
 		return r.checked(j)

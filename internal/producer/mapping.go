@@ -12,8 +12,8 @@ import (
 	"spillway/internal/job"
 )
 
-// plan is a gateway's map, prepared for use. Its targets are in payload order, which is the digest's order.
-type plan struct {
+// mapper is a gateway's map, prepared for use. Its targets are in payload order, which is the digest's order.
+type mapper struct {
 	targets  []target
 	keep     bool
 	currency string
@@ -48,8 +48,8 @@ type item struct {
 	cell
 }
 
-func newPlan(m *job.Map, opt Options) *plan {
-	p := &plan{keep: m.Keep, currency: m.Currency, decimal: opt.Decimal, whose: cmp.Or(opt.Told, "the gateway's map"), named: map[string]bool{}}
+func newMapper(m *job.Map, opt Options) *mapper {
+	p := &mapper{keep: m.Keep, currency: m.Currency, decimal: opt.Decimal, whose: cmp.Or(opt.Told, "the gateway's map"), named: map[string]bool{}}
 	for _, f := range m.Fields {
 		t := newTarget(f, strings.Split(f.To, "."))
 		if f.Value == nil {
@@ -73,12 +73,12 @@ func newTarget(f job.MapField, names []string) target {
 	return t
 }
 
-func (p *plan) sort() {
+func (p *mapper) sort() {
 	slices.SortFunc(p.targets, func(a, b target) int { return slices.CompareFunc(a.keys, b.keys, bytes.Compare) })
 }
 
 // bind looks up the columns of a CSV file. Columns that are kept become targets.
-func (p *plan) bind(columns []string, id int) error {
+func (p *mapper) bind(columns []string, id int) error {
 	for i := range p.targets {
 		t := &p.targets[i]
 		if t.column = slices.Index(columns, t.From); t.column < 0 && t.Value == nil {
@@ -100,7 +100,7 @@ func (p *plan) bind(columns []string, id int) error {
 }
 
 // record makes the payload of a CSV record.
-func (p *plan) record(fields [][]byte) (json.RawMessage, error) {
+func (p *mapper) record(fields [][]byte) (json.RawMessage, error) {
 	p.items = p.items[:0]
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -114,7 +114,7 @@ func (p *plan) record(fields [][]byte) (json.RawMessage, error) {
 }
 
 // object makes the payload of a parsed object. Its field id, if not empty, is kept only if the map names it.
-func (p *plan) object(in *parser, id string) (json.RawMessage, error) {
+func (p *mapper) object(in *parser, id string) (json.RawMessage, error) {
 	p.items = p.items[:0]
 	for i := range p.targets {
 		t := &p.targets[i]
@@ -136,7 +136,7 @@ func (p *plan) object(in *parser, id string) (json.RawMessage, error) {
 }
 
 // find returns a field of an object: the one with exactly that name, or else the one at that dotted path.
-func (p *plan) find(in *parser, name string) cell {
+func (p *mapper) find(in *parser, name string) cell {
 	for _, m := range in.members {
 		if string(m.key) == name {
 			return cellOf(m.value)
@@ -161,7 +161,7 @@ func cellOf(value []byte) cell {
 }
 
 // payload writes the items. Items without a value are omitted.
-func (p *plan) payload() (json.RawMessage, error) {
+func (p *mapper) payload() (json.RawMessage, error) {
 	size := 2
 	for _, it := range p.items {
 		size += len(it.text) + len(it.json) + 4
@@ -208,7 +208,7 @@ func (t *target) enter(out []byte, open []string) ([]byte, []string) {
 	return out, parents
 }
 
-func (p *plan) value(out []byte, it item) ([]byte, error) {
+func (p *mapper) value(out []byte, it item) ([]byte, error) {
 	switch {
 	case it.As == job.MapMinor:
 		return p.minor(out, it)
@@ -231,20 +231,20 @@ func (p *plan) value(out []byte, it item) ([]byte, error) {
 }
 
 // canonical appends a JSON value in the digest's canonical form.
-func (p *plan) canonical(out, value []byte) ([]byte, error) {
+func (p *mapper) canonical(out, value []byte) ([]byte, error) {
 	p.canon.p.in, p.canon.p.pos = value, 0
 	text, err := p.canon.whole()
 	return append(out, text...), err
 }
 
-func (p *plan) read(it item) bool {
+func (p *mapper) read(it item) bool {
 	if it.json != nil {
 		return p.number.read(it.json, '.')
 	}
 	return p.number.read(it.text, p.decimal)
 }
 
-func (p *plan) minor(out []byte, it item) ([]byte, error) {
+func (p *mapper) minor(out []byte, it item) ([]byte, error) {
 	digits, err := p.digits()
 	if err != nil {
 		return nil, err
@@ -265,7 +265,7 @@ func (p *plan) minor(out []byte, it item) ([]byte, error) {
 }
 
 // digits returns the number of decimals of the record's currency.
-func (p *plan) digits() (int, error) {
+func (p *mapper) digits() (int, error) {
 	from := p.currency
 	for _, it := range p.items {
 		if it.To != p.currency {
@@ -280,7 +280,7 @@ func (p *plan) digits() (int, error) {
 }
 
 // traced adds, to an error that names a payload field, the source of that field in the record.
-func (p *plan) traced(err error) error {
+func (p *mapper) traced(err error) error {
 	for _, t := range p.targets {
 		if t.Value == nil && t.From != t.To && strings.Contains(err.Error(), strconv.Quote(t.To)) {
 			return fmt.Errorf("%w; the map takes it from %s", err, show([]byte(t.From)))
@@ -290,7 +290,7 @@ func (p *plan) traced(err error) error {
 }
 
 // noNumber returns the error for an invalid number, without its value.
-func (p *plan) noNumber(it item) error {
+func (p *mapper) noNumber(it item) error {
 	mark := cmp.Or(p.decimal, '.')
 	other := map[byte]byte{'.': ',', ',': '.'}[mark]
 	if p.decimal == 0 && bytes.IndexByte(it.text, ',') >= 0 {

@@ -62,11 +62,11 @@ func (r *Reader) plainJob(raw []byte) (job.Job, error) {
 			return job.Job{}, err
 		}
 	}
-	if r.gateway.plan == nil {
+	if r.gateway.mapper == nil {
 		j.Payload = r.compact(bytes.TrimSpace(raw))
 		return r.checked(j)
 	}
-	if j.Payload, err = r.gateway.plan.object(&r.json, r.opt.IDField); err != nil {
+	if j.Payload, err = r.gateway.mapper.object(&r.json, r.opt.IDField); err != nil {
 		return job.Job{}, err
 	}
 	return r.checked(j)
@@ -118,13 +118,13 @@ func (r *Reader) finished(value []byte) error {
 
 // mapPayload maps the payload of a line in the wrapped form.
 func (r *Reader) mapPayload(j *job.Job) error {
-	if _, err := r.maxCost(j.Gateway); err != nil || r.gateway.plan == nil {
+	if _, err := r.maxCost(j.Gateway); err != nil || r.gateway.mapper == nil {
 		return err
 	}
 	if err := r.json.object(j.Payload); err != nil {
 		return err
 	}
-	payload, err := r.gateway.plan.object(&r.json, "")
+	payload, err := r.gateway.mapper.object(&r.json, "")
 	j.Payload = payload
 	return err
 }
@@ -252,8 +252,8 @@ func (r *Reader) checked(j job.Job) (job.Job, error) {
 		}
 	}
 	if err := CheckAmount(j.Payload, r.gateway.amount); err != nil {
-		if r.gateway.plan != nil && !r.mapped {
-			err = r.gateway.plan.traced(err)
+		if r.gateway.mapper != nil && !r.mapped {
+			err = r.gateway.mapper.traced(err)
 		}
 		return job.Job{}, err
 	}

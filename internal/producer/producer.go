@@ -103,7 +103,7 @@ type Reader struct {
 	csv     *csvHeader   // nil for NDJSON
 	batch   string       // the last line's batch, which usually is the next one's
 	gateway gatewayCheck // the last gateway looked up, which usually is the next one's
-	plans   map[string]*plan
+	mappers map[string]*mapper
 	// charset is the encoding of the file; nil for UTF-8.
 	charset *charmap.Charmap
 	// State of the current line:
@@ -260,7 +260,7 @@ type gatewayCheck struct {
 	max    int64
 	amount job.AmountRule
 	cards  job.CardRule
-	plan   *plan        // nil: records are the payloads
+	mapper *mapper      // nil: records are the payloads
 	route  string       // default route, of jobs that name none
 	lanes  *job.LaneKey // nil: no lanes
 }
@@ -298,7 +298,7 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	if r.opt.Lanes != nil {
 		r.gateway.lanes = r.opt.Lanes(gateway)
 	}
-	r.gateway.plan = r.planOf(gateway)
+	r.gateway.mapper = r.mapperOf(gateway)
 	if r.opt.RouteOf != nil {
 		var err error
 		if r.gateway.route, err = r.opt.RouteOf(gateway, ""); err != nil {
@@ -308,21 +308,21 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	return most, nil
 }
 
-func (r *Reader) planOf(gateway string) *plan {
+func (r *Reader) mapperOf(gateway string) *mapper {
 	if r.opt.Map == nil {
 		return nil
 	}
-	p, known := r.plans[gateway]
+	p, known := r.mappers[gateway]
 	if known {
 		return p
 	}
 	if m := r.opt.Map(gateway); m != nil {
-		p = newPlan(m, r.opt)
+		p = newMapper(m, r.opt)
 	}
-	if r.plans == nil {
-		r.plans = map[string]*plan{}
+	if r.mappers == nil {
+		r.mappers = map[string]*mapper{}
 	}
-	r.plans[gateway] = p
+	r.mappers[gateway] = p
 	return p
 }
 
