@@ -75,9 +75,9 @@ func TestAnAuditFindsLanesAndTurnsThatAreLost(t *testing.T) {
 			"accepted: 8, found: 3\nnobody looks at the lanes in ready::\nnobody looks at the lanes in ready::r\n" + strayed("r1", "x1", "x2", "z0")},
 		"which lanes are looked at": {func(b *bench) { b.c.HDel(b.ctx, b.keys.Lanes(), "on") },
 			"nobody looks at the lanes in ready::\nnobody looks at the lanes in ready::r\n" + strayed("r1", "x1", "x2", "z0")},
-		"a job without a turn": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.ParkedFlow("::z"), "z2") },
+		"a job without a turn": {func(b *bench) { b.c.ZRem(b.ctx, b.keys.Parked("rejected")+":f:::z", "z2") },
 			"z2: parked, but not in parked:flows"},
-		"a job with a turn that it must not have": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.ParkedFlow("::x"), redis.Z{Score: 1, Member: "x1"}) },
+		"a job with a turn that it must not have": {func(b *bench) { b.c.ZAdd(b.ctx, b.keys.Parked("rejected")+":f:::x", redis.Z{Score: 1, Member: "x1"}) },
 			"x1: queued, but in parked:flows too"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/gateway"
-	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
@@ -252,24 +251,4 @@ func (r *registering) Offer(jobs []job.Newcomer) (job.Offer, error) {
 		}
 		return offer(ctx, ticket, mode)
 	}, nil
-}
-
-// hears holds callbacks of the books.
-type hears struct {
-	ended     func(taskID string) // a task was removed from the queue
-	exhausted func(id string)     // a job without attempts left was parked
-	unrouted  func(n int64)       // jobs wait on for want of their route
-	aside     func(id string)     // a job with a damaged record was parked as unreadable
-}
-
-// watchedBooks returns books that open no attempt in data other than what the watch has seen.
-func watchedBooks(c redis.UniversalClient, g config.Gateway, w *incarnation.Watch, seen *ledger.Counted, h hears) *ledger.Books {
-	cfg := bookkeeping(c, g)
-	cfg.Counted = seen
-	cfg.TaskEnded, cfg.Exhausted, cfg.Unrouted, cfg.SetAside = h.ended, h.exhausted, h.unrouted, h.aside
-	cfg.Age = func() ledger.Age {
-		version, least, marks := w.Age()
-		return ledger.Age{Version: version, Least: least, Marks: marks}
-	}
-	return ledger.New(c, cfg)
 }

@@ -51,7 +51,7 @@ func (s *set) close() {
 func (u *unit) newSet(g config.Gateway) (*set, error) {
 	ended := func(taskID string) { u.server.Ended(taskID) }
 	s := &set{cfg: g, began: time.Now()}
-	s.books = watchedBooks(u.calls, g, u.data, &u.counted, hears{ended, func(id string) { s.worker.Exhausted(id) }, func(n int64) { s.worker.Unrouted(n) }, u.setAside})
+	s.books = u.booksOf(s, ended)
 	own := g.Own()
 	how, err := callConfig(own)
 	how.Pool, how.Dial = u.tools.pool, u.tools.dial
@@ -82,6 +82,20 @@ func (u *unit) newSet(g config.Gateway) (*set, error) {
 	}
 	s.worker = worker.New(working)
 	return s, nil
+}
+
+// booksOf returns the books of a set: they open no attempt in data other than what the unit has seen. ended is
+// called for each task that was removed from the queue with its attempt.
+func (u *unit) booksOf(s *set, ended func(taskID string)) *ledger.Books {
+	cfg := bookkeeping(u.calls, s.cfg)
+	cfg.Counted, cfg.TaskEnded, cfg.SetAside = &u.counted, ended, u.setAside
+	cfg.Exhausted = func(id string) { s.worker.Exhausted(id) }
+	cfg.Unrouted = func(n int64) { s.worker.Unrouted(n) }
+	cfg.Age = func() ledger.Age {
+		version, least, marks := u.data.Age()
+		return ledger.Age{Version: version, Least: least, Marks: marks}
+	}
+	return ledger.New(u.calls, cfg)
 }
 
 // table returns what a gateway's answers mean, for the jobs of one route.

@@ -233,9 +233,6 @@ func (k Keys) ParkedBatch(reason, batch string) string { return k.Parked(reason)
 // shelf.lua, which makes this name and the next two).
 func (k Keys) ParkedFlows() string { return k.own + "parked:flows" }
 
-// ParkedFlow is the part of Parked for reason rejected and one flow (sorted set).
-func (k Keys) ParkedFlow(flow string) string { return k.Parked("rejected") + ":f:" + flow }
-
 // Unfit is the part of Parked for reason rejected that costs more than admission can ever grant (sorted set).
 func (k Keys) Unfit() string { return k.Parked("rejected") + ":unfit" }
 
