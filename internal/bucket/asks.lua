@@ -2,7 +2,7 @@
 -- permits.lua and lanes.lua.
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 now (µs, 0 = Redis's)  2 lane  3 slot (µs)  4 the moment at which exact windows count it (µs)  5 what the lane may have, as beside.lua reads it
--- Returns 0, or how long after the slot the lane has a permit (µs). While the lane has jobs, one permit in ASKS_SHARE is for look-ups. It is kept for the
+-- returns 0, or how long after the slot the lane has a permit (µs). While the lane has jobs, one permit in ASKS_SHARE is for look-ups. It is kept for the
 -- look-up that asks for it, if that comes soon.
 local ASKS_LEFT, ASKS_AGAIN = 500000, 300000000 -- no job takes it for this time; the lane is looked at again after this time at the latest, as limits may be raised (µs)
 local ASKS_SHARE, ASKS_KEPT = 10, 86400 -- and how long it is remembered when a permit was last kept for a look-up (s)

@@ -1,13 +1,31 @@
 -- circuit.lua: a call met trouble: it failed, or the gateway told it to wait or did not let it in. If the trouble is the gateway's, calls stop
 -- for a while. Else it is the job's own. Composed after NowLua and outage.lua.
--- KEYS 1 hold  2 rate  3 pending  4 due, then the lines of classes
--- ARGV 1 now (µs, 0 = Redis's)  2 kind: fail | wait (429, 503 with Retry-After) | deny (401, 403)
---      3 how long the gateway asked to be left alone (µs, 0 = it did not say)  4 job  5 the call's slot (µs)
---      6 how long the call took (µs)  7 "1": it was written  8 outages that the job has met before  9 attempts that it has spent
---      10 what went wrong  11 failures in a row that open the circuit (0 = never)  12 share of failures that opens it (%)
---      13 among at least this many calls  14 within this time (µs)  15 longest back-off between two calls sent ahead (µs)  16 channel  17 gateway
---      18 when the job first failed in a way that counts as an attempt (µs, 0 = never)
--- Returns {state, now, beginning of the outage that the trouble belongs to (µs, 0 = of none), µs until the hold ends}. States:
+-- KEYS
+--    1  hold
+--    2  rate
+--    3  pending
+--    4  due
+--    5… the lines of classes
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  kind: fail | wait (429, 503 with Retry-After) | deny (401, 403)
+--    3  how long the gateway asked to be left alone (µs, 0 = it did not say)
+--    4  job
+--    5  the call's slot (µs)
+--    6  how long the call took (µs)
+--    7  "1": it was written
+--    8  outages that the job has met before
+--    9  attempts that it has spent
+--   10  what went wrong
+--   11  failures in a row that open the circuit (0 = never)
+--   12  share of failures that opens it (%)
+--   13  among at least this many calls
+--   14  within this time (µs)
+--   15  longest back-off between two calls sent ahead (µs)
+--   16  channel
+--   17  gateway
+--   18  when the job first failed in a way that counts as an attempt (µs, 0 = never)
+-- returns {state, now, beginning of the outage that the trouble belongs to (µs, 0 = of none), µs until the hold ends}. States:
 --      counted  no hold so far; the attempt counts, unless an outage turns out to have begun with it
 --      opened   calls stop from now on, until a call that is sent ahead succeeds
 --      again    the call that was sent ahead met trouble, too: the gateway is held again, for longer, or another call goes at once

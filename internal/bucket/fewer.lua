@@ -1,7 +1,7 @@
 -- fewer.lua: the gateway takes fewer calls at once than are in flight, so their number is halved. Composed after NowLua.
 -- KEYS 1 hold  2 flight  3 active
 -- ARGV 1 now (µs, 0 = Redis's)  2 channel  3 gateway
--- Returns the new cap, or 0 if one call at once was too many already: then only a hold can help.
+-- returns the new cap, or 0 if one call at once was too many already: then only a hold can help.
 -- Fields of the hold: few (the cap)  fewat (since when, µs)  fewfrom (calls in flight then).
 -- News within SETTLE of the last halving comes from calls that had left before it, and changes nothing. reserve.lua lets the cap
 -- recover by one call each second (additive increase, multiplicative decrease), until as many are allowed as had been too many.

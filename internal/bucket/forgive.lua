@@ -2,7 +2,7 @@
 -- pool.lua, before act.lua.
 -- KEYS 1 pace  2… the windows' lists, then those of windows out of force
 -- ARGV 1 shape  2 channel  3 gateway  then for each window the width of its sub-buckets (µs, 0 = exact)
--- Returns the units that each window in force is freed of, or nothing if other windows are in force.
+-- returns the units that each window in force is freed of, or nothing if other windows are in force.
 local K, freed = #ARGV - 3, {}
 for k = 1, K do freed[k] = 0 end
 local pace = redis.call('HMGET', KEYS[1], 'g', 'charges', 'k')

@@ -1,7 +1,7 @@
 -- lane_look.lua reads what is known of one lane, or of one route. Composed after NowLua, permits.lua and lanes.lua.
 -- KEYS 1 pace
 -- ARGV 1 now (µs, 0 = Redis's)  2 lane | route  3 its name  4 its windows as permits.limits takes them, as JSON
--- Returns {now, throttled until (µs, 0 = it is not), 1 if only its next job is, which costs more than 1, when it has a permit (µs), the permits of each window that
+-- returns {now, throttled until (µs, 0 = it is not), 1 if only its next job is, which costs more than 1, when it has a permit (µs), the permits of each window that
 -- are not ready again, flows}; each flow is {name, jobs in its lines, the next task of each line}
 lanes.open(KEYS[1])
 local now, name, limits = now_us(ARGV[1]), ARGV[3], permits.limits(cjson.decode(ARGV[4]))

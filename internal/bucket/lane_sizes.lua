@@ -1,7 +1,7 @@
 -- lane_sizes.lua reads how many jobs some lanes have in the queue.
 -- KEYS 1 lanes, where lanes.lua lists all keys  2 throttled, or a set of lanes that may be called
 -- ARGV 1 cursor of ZSCAN ('' = the lanes that are named)  2 about how many lanes, then names of lanes
--- Returns {cursor ('0' = these were the last of the set), lane, jobs, throttled until (µs, 0 = it is not), for named lanes also their next task and its flow, lane, …}
+-- returns {cursor ('0' = these were the last of the set), lane, jobs, throttled until (µs, 0 = it is not), for named lanes also their next task and its flow, lane, …}
 local prefix = string.match(KEYS[1], '^.*}:')
 local moved = tonumber(redis.call('HGET', KEYS[1], 'moved')) or 0
 local LINES = {[1] = 'due', [2] = 'pending', [4] = 'retries', [8] = 'replays'}

@@ -4,7 +4,7 @@
 -- ARGV 1 shape that the slots belong to  2 how late after its slot a call may be written that a list of sub-buckets allows for (µs), then for each
 --      window the width of its sub-buckets (µs, 0 = exact), then for each call: slot (µs), the moment at which exact lists count it (µs), cost, the moment at which
 --      it should count (µs), number of the books that its slot was taken from
--- Returns for each call 1, or 0 if some window no longer had the permit: that window counts the call as early as before. A call moves to an earlier moment
+-- returns for each call 1, or 0 if some window no longer had the permit: that window counts the call as early as before. A call moves to an earlier moment
 -- only in the books of its slot: in others, a pair at that moment can belong to another call.
 local FEW = 32 -- how many values of a list are changed one by one
 local call, lists = redis.call, #KEYS - 1

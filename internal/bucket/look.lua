@@ -1,7 +1,7 @@
 -- look.lua reads what keeps a gateway's calls back. Composed after NowLua.
 -- KEYS 1 hold  2 pace  3 limits set live
 -- ARGV 1 now (µs, 0 = Redis's)
--- Returns {held until (µs, 0 = not held), reason, 1 if one call goes first, 1 if paused, why, 1 if the circuit is open,
+-- returns {held until (µs, 0 = not held), reason, 1 if one call goes first, 1 if paused, why, 1 if the circuit is open,
 --      2 if it is not and the end of the hold is unknown,
 --      1 if the gateway does not let calls in,
 --      1 if the pacer has refused for a while any process with the version of the limits that Redis knows,

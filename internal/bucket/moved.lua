@@ -3,7 +3,7 @@
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 how late after its slot a call may be written that windows in parts allow for (µs), then for each call: slot (µs), the moment at which exact windows count it (µs), cost,
 --      the moment at which it should count (µs), route, lane
--- Returns 1.
+-- returns 1.
 lanes.open(KEYS[1], 1)
 for i = 2, #ARGV, 6 do
   local slot, edge, cost, to = tonumber(ARGV[i]) + L.moved, tonumber(ARGV[i + 1]) + L.moved, tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3]) + L.moved

@@ -2,7 +2,7 @@
 -- and scopes.lua.
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 slot (µs)  2 route  3 lane  4 lease  5 marks (scopes.lua)  6 channel that wakes processes that wait  7 gateway
--- Returns 1 if a process may have waited for that.
+-- returns 1 if a process may have waited for that.
 lanes.open(KEYS[1], 1)
 local slot, route, lane, marks = tonumber(ARGV[1]) + L.moved, ARGV[2], ARGV[3], tonumber(ARGV[5])
 scopes.over('r:' .. route, SCOPES_ROUTE, marks, slot, ARGV[4])

@@ -1,9 +1,20 @@
 -- override.lua: an operator sets what one lane may have, or pauses a lane or a route, or takes that back. From then on, every job of it is bound to a slot in the new way.
 -- Composed after NowLua, permits.lua and lanes.lua, before act.lua.
--- KEYS 1 acted: which act upon it was the latest (hash; the switch)  2 pace  3 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
--- ARGV 1 lane | route  2 its name  3 limits, as permits.own reads them  4 weight  5 1 = paused  6 calls in flight at most, 0 = any number; each is '' for the value of all others, '=' for no change  7 channel
---      8 gateway
--- Returns 1.
+-- KEYS
+--    1  acted: which act upon it was the latest (hash; the switch)
+--    2  pace
+--    3  a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV
+--    1  lane | route
+--    2  its name
+--    3  limits, as permits.own reads them
+--    4  weight
+--    5  1 = paused
+--    6  calls in flight at most (0 = any number)
+--       Of these four, '' means the value of all others, and '=' no change
+--    7  channel
+--    8  gateway
+-- returns 1.
 local ACTED = 10000 -- ms; an act older than half of this is not carried out
 lanes.open(KEYS[2], 1)
 local key, of, was, is = L.prefix .. 'overrides', ARGV[1] .. ':' .. ARGV[2], {}, {}

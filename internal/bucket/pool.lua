@@ -1,8 +1,30 @@
--- pool.lua: a fragment for the lists of permits of the windows, in force and out of force. It reads fields of the pace, and finds one slot's entry in a list.
+-- pool.lua: the hash pace of a gateway, the lists of permits of its windows, and what is charged for a loss. A fragment: local functions only.
+-- Fields of the pace, times in µs:
+--    s      the latest slot ever given to any process
+--    tat    the moment of the next slot by the spacing alone: it comes at most the tolerance before
+--    h      no slot before
+--    c      when this was written
+--    x      its end
+--    v, g   version and shape of the limits (ARGV 13 and 14 of reserve.lua)
+--    n1…    units taken of each window
+--    r      run id of the Redis that wrote it. Another one means a restart or a fail-over: what came after c may be lost. "restored µs": an operator has restored a snapshot that
+--           knows nothing since then. "behind µs": Redis was started again, or another one took over, and its clock was behind
+--    k      windows that are out of force: their lists go on (below)
+--    o      "life id": life is when the state began from nothing; a caller that knows an older life knows of slots that are lost. id changes whenever the lists are rebuilt
+--    u      "units before since dearest": the units granted, less those given back at once; how many of them were granted before the slot at since; that slot; the cost of the dearest job
+--    p      "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments of reserve.lua say it
+--    q      "h other window at …": until when no slot is given for other reasons than that windows don't know their past, and for each of them when they do (reshape.lua)
+--    y      "at by who …" for each window: how much longer its permits took, by what a caller had seen of Redis's clock until then; others may not have seen it
+--    charges  what losses have charged (loss_charges)
+--    emptied  the mark of the last loss of everything
+--    gap      "from upto": only the last moments of an append-only file were charged, for a loss of slots between these two; a caller that knows of earlier slots proves that the
+--             file was older
+--    leapt    "at by": the last leap of Redis's clock that was charged
 --
--- A window's list holds pairs: edge (µs), units. An exact list has a pair for each slot; its edge is the moment at which the call counts. The list is
--- in order, except for pairs that an older version of the program has added behind later ones. A list of sub-buckets (width > 0) has a pair for each sub-bucket that was used; its
--- edge is the end of the sub-bucket. A late call can open a sub-bucket before its time.
+-- A window's list holds pairs: edge (µs), units.
+-- - An exact list has a pair for each slot; its edge is the moment at which the call counts. It is in order, except for pairs that an older version of the program has added behind
+--   later ones.
+-- - A list of sub-buckets (width > 0) has a pair for each sub-bucket that was used; its edge is the end of the sub-bucket. A late call can open a sub-bucket before its time.
 
 local POOL_CHUNK, POOL_REACH = 128, 4096 -- numbers read at a time; and how many one command takes, or an estimate looks through
 local POOL_LATE = 1100000 -- µs by which a call can count later than its slot: a younger pair may come up to this much before it

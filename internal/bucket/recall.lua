@@ -3,7 +3,7 @@
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 the epoch and  2 the version that Redis has, as the caller has read them  3 the epoch and  4 the version from now on  5 channel  6 gateway, then for
 --      each: lane:LANE or route:ROUTE, and its text, '' if it was taken back
--- Returns 1, or 0 if something was set meanwhile: then nothing is written.
+-- returns 1, or 0 if something was set meanwhile: then nothing is written.
 lanes.open(KEYS[1], 1)
 if int(lanes.state('oe')) ~= ARGV[1] or int(lanes.state('ov')) ~= ARGV[2] then return 0 end
 local key = L.prefix .. 'overrides'

@@ -3,7 +3,7 @@
 -- ARGV 1 spacing of calls, for each unit (µs)  2 shape that the caller's slots belong to  3 how much later than its slot a call counts that was announced (µs)
 --      4 number of windows, then the width of each window's sub-buckets (µs, 0 = exact), then for each slot five: slot (µs), the moment at which
 --      exact lists count its call (µs), cost, lease ('' = none), number of the books that it was taken from
--- Returns how many slots' permits were given back. If a slot is found nowhere, or was taken from other books, its permits stay taken. If its announcement got no answer, its pair may be where
+-- returns how many slots' permits were given back. If a slot is found nowhere, or was taken from other books, its permits stay taken. If its announcement got no answer, its pair may be where
 -- the announcement has put it.
 -- The last slot that was handed out stays where it is, so that slots never go backwards; only the spacing is given back.
 local announced, K = tonumber(ARGV[3]), tonumber(ARGV[4])

@@ -1,45 +1,58 @@
--- reserve.lua reserves the next slots of one gateway. Composed after NowLua and pool.lua. slots.lua and granted.lua
--- continue where it ends; if the gateway has lanes, pick.lua does.
--- KEYS 1 pace  2 hold  3 flight  4 pending  5 costs  6 active  7 retries  8 replays  9 due  10… the windows' lists, shortest window first,
---      then the lists of windows that are out of force, and, if the gateway has classes, the lines of jobs that were never called, the highest class first
--- ARGV 1 now (µs, 0 = Redis's)  2 lead: the least distance of a slot (µs)  3 horizon: the greatest (µs)
---      4 floor: the latest slot that the caller knows to have been given to any process (µs)  5 jump: how far Redis's clock was seen
---      to leap ahead (µs, 0 = it did not)  6 spacing of calls, for each unit (µs)  7 tolerance of the spacing, for bursts (µs)
---      8 slots wanted  9 cost of each (0 = that of the waiting jobs, and no more slots than jobs)  10 cap of calls in
---      flight (0 = none)  11 how long a lease outlives its slot (µs)  12 prefix of the leases' names
---      13 version of the limits  14 shape: the windows and widths that the lists are kept for
---      15 how long after its slot a call is written at most (µs)  16 life that the caller knows (0 = none)  17 channel
---      18 gateway  19 allowance: how much later than its slot exact lists count a call; no call is written later (µs)
---      20 when the caller last heard of a state (µs, 0 = never)
---      21 the moment on Redis's clock up to which the caller has watched how fast that clock goes (µs)  22 "at by …": what the clock gained
---      too much until then, each gain as it was seen, oldest first (µs)  23 what it gains within the horizon at that rate (µs)  24 a number of the caller's own
---      then for each window: units N, µs R until a permit is ready again, width of its sub-buckets (µs, 0 = exact), how
---      much longer a permit takes because of those gains (µs), and how much longer for this caller alone, which has not watched
---      the clock for the whole window (µs)
--- Returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o,
---      slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again. States:
---      ok       slots follow, at least one                  horizon  the next slot is too far off
---      idle     no job waits                                ahead    slots enough are out for the jobs that wait
---      held     nobody calls before held until              probing  one call is on its way, the rest wait for it
---      braked   no brake has room for a job's money (brakes.lua of internal/record)
---      paused   an operator stopped it                      full     as many calls are under way as may be
---      stale    a newer version of the limits is in force   reshape  run reshape.lua, then ask again
---      lost     Redis lost writes, or may have, or its clock leapt: one window must pass. The slots are replaced by the most units that each long
---               window is charged with, and the reason (WHY below). Field lost of the hold: when a loss was noticed (µs)
--- A refusal writes nothing, with these exceptions: it removes leases that ran out; lost sets the pause; a life begins that others
--- may object to; and now and then it writes a mark of the time, and y. Hash: s (latest slot ever given to any process) tat  h (no slot before)
---      c (the time when it was written)  x (its end)  v, g (ARGV 13, 14)  n1… (units taken)  r (run id of the Redis that wrote it.
---      Another run id means a restart or a fail-over: what came after c may be lost. "restored µs": an operator has restored a snapshot
---      that knows nothing since then. "behind µs": Redis was started again, or another one took over, and its clock was behind)  k (windows out of force, µs each: their lists go on, see pool.lua)
---      o "life id": life is when the state began from nothing; a caller that knows an older life knows of slots that are lost. id
---      changes whenever the lists are rebuilt.  u "units before since dearest": the units granted, less those given back at once; how
---      many of them were granted before the slot at since; that slot; the cost of the dearest job
---      charges: what losses have charged, see pool.lua  emptied (the mark of the last loss of everything, µs)  gap "from upto": only the last
---      moments of an append-only file were charged, for a loss of slots between these two; a caller that knows of earlier slots proves that the file was older  leapt "at by": the last leap of Redis's clock that was charged, when and by how much (µs)
---      p "N R T tolerance": the pace of the shortest window when a slot was last given, as the arguments say it
---      q "h other window at …": until when no slot is given for other reasons than that windows don't know their past, and for each of them when they do: see reshape.lua
---      y "at µs who …" for each window: how much longer its permits took, by what a caller had seen of Redis's clock until then; others may
---      not have seen it
+-- reserve.lua reserves the next slots of one gateway. slots.lua and granted.lua continue where it ends; if the gateway has lanes, pick.lua does.
+-- KEYS
+--    1  pace (fields in pool.lua)
+--    2  hold
+--    3  flight
+--    4  pending
+--    5  costs
+--    6  active
+--    7  retries
+--    8  replays
+--    9  due
+--   10… the windows' lists, shortest window first; the lists of windows that are out of force; if the gateway has classes, the lines of jobs that were never called, the highest class first
+-- ARGV  times and lengths of time in µs
+--    1  now (0 = Redis's)
+--    2  lead: the least distance of a slot
+--    3  horizon: the greatest
+--    4  floor: the latest slot that the caller knows to have been given to any process
+--    5  jump: how far Redis's clock was seen to leap ahead (0 = it did not)
+--    6  spacing of calls, for each unit
+--    7  tolerance of the spacing, for bursts
+--    8  slots wanted
+--    9  cost of each (0 = that of the waiting jobs, and no more slots than jobs)
+--   10  cap of calls in flight (0 = none)
+--   11  how long a lease outlives its slot
+--   12  prefix of the leases' names
+--   13  version of the limits
+--   14  shape: the windows and widths that the lists are kept for
+--   15  how long after its slot a call is written at most
+--   16  life that the caller knows (0 = none)
+--   17  channel
+--   18  gateway
+--   19  allowance: how much later than its slot exact lists count a call; no call is written later
+--   20  when the caller last heard of a state (0 = never)
+--   21  until when, on Redis's clock, the caller has watched how fast that clock goes
+--   22  "at by …": what the clock gained too much until then, each gain as it was seen, oldest first
+--   23  what it gains within the horizon at that rate
+--   24  a number of the caller's own
+--   25… for each window: units N; R until a permit is ready again; width of its sub-buckets (0 = exact); how much longer a permit takes because of those gains; how much longer for
+--       this caller alone, which has not watched the clock for the whole window
+-- returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again
+--    ok       slots follow, at least one
+--    idle     no job waits
+--    ahead    slots enough are out for the jobs that wait
+--    horizon  the next slot is too far off
+--    held     nobody calls before held until
+--    probing  one call is on its way, the rest wait for it
+--    braked   no brake has room for a job's money (brakes.lua of internal/record)
+--    paused   an operator stopped it
+--    full     as many calls are under way as may be
+--    stale    a newer version of the limits is in force
+--    reshape  run reshape.lua, then ask again
+--    lost     Redis lost writes, or may have, or its clock leapt: one window must pass. The slots are replaced by the most units that each long window is charged with, and the reason
+--             (WHY below). Field lost of the hold: when a loss was noticed (µs)
+-- A refusal writes nothing, with these exceptions: it removes leases that ran out; lost sets the pause; a life begins that others may object to; and now and then it writes
+-- a mark of the time, and y.
 local STEP_BACK = 2000000 -- if the clock went back by no more than this, it stands still instead
 local FULL_HINT, PAUSED_HINT, PROBE_HINT = 50000, 1000000, 100000
 local PROBE_EVERY = 5000000 -- without news of the call that was sent ahead, the next one's slot comes after this time

@@ -3,7 +3,7 @@
 -- KEYS 1 pace  2 hold  3 flight  4… the lists of as many windows as there can be (LISTS), then those of windows out of force
 -- ARGV 1 now (µs, 0 = Redis's)  2 version of the limits  3 shape: "window:width " for each window, shortest first (µs)
 --      4 how long after its slot a call is written at most (µs)
--- Returns 1, or 0 if a newer version is in force.
+-- returns 1, or 0 if a newer version is in force.
 -- A new window is filled from an old one that reaches back as far, in force or not, or else from the one that reaches back furthest. What no
 -- window remembers is waited for, at most MOST, as long as the window is in force; it is charged in full if everything was lost within the window. After a step back every
 -- time is moved by the same amount, late rather than early.

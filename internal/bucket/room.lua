@@ -2,7 +2,7 @@
 -- KEYS 1 pace  2 flight  3… the windows' lists, shortest window first
 -- ARGV 1 now (µs, 0 = Redis's)  2 cost of the call  3 shape of the limits, as reserve.lua keeps it
 --      then for each window: units N, µs R until a permit is ready again
--- Returns {now, when it finds room (µs; not after now: there is room, or it is unknown), number of the window that it waits for longest
+-- returns {now, when it finds room (µs; not after now: there is room, or it is unknown), number of the window that it waits for longest
 --      (0: of no window, no slot is given out before, as after a loss), leases of calls in flight, the last slot that was given out (µs)}
 local FEW, MOST = 64, 4096
 local call = redis.call

@@ -2,7 +2,7 @@
 -- scopes.lua, outage.lua and, as a function, circuit.lua.
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it  3… sets of lanes with jobs, of which some may not have been called
 -- ARGV as in circuit.lua, with a channel that wakes processes that wait, then: 19 r or l (route or lane)  20 its name
--- Returns what circuit.lua returns.
+-- returns what circuit.lua returns.
 lanes.open(KEYS[1], 1)
 local now = now_us(ARGV[1]) + L.moved
 local key, args = L.prefix .. 'hold:' .. ARGV[19] .. ':' .. ARGV[20], {unpack(ARGV)}

@@ -2,7 +2,7 @@
 -- succeeded.lua as a function.
 -- KEYS 1 pace  2 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV as in succeeded.lua, with a channel that wakes processes that wait, then: 6 r or l (route or lane)  7 its name
--- Returns what succeeded.lua returns.
+-- returns what succeeded.lua returns.
 lanes.open(KEYS[1], 1)
 local now = now_us(ARGV[1]) + L.moved
 local key, args = L.prefix .. 'hold:' .. ARGV[6] .. ':' .. ARGV[7], {unpack(ARGV)}

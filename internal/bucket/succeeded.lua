@@ -1,7 +1,7 @@
 -- succeeded.lua: a call succeeded. After a hold, the rest may follow. Composed after NowLua and outage.lua.
 -- KEYS 1 hold  2 rate
 -- ARGV 1 now (µs, 0 = Redis's)  2 channel  3 gateway  4 slot of the call (µs)  5 "1": its job had never been called before
--- Returns 1 if calls may go, 2 if they may because this closed the circuit, 0 if the hold still lasts, no call was sent ahead yet,
+-- returns 1 if calls may go, 2 if they may because this closed the circuit, 0 if the hold still lasts, no call was sent ahead yet,
 -- or the call had left before the hold ended: such a success proves nothing.
 -- If a job that was never called succeeds soon, the trouble may have been that of other jobs: the next time it takes more of
 -- them to hold the gateway (outage.lua). A wait says what it wants, so its end proves nothing.

@@ -3,7 +3,7 @@
 -- KEYS 1 pace  2 active  3 lease  4 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 weight of a lane, then for each slot, the latest first: slot (µs), the moment at which exact windows count it (µs), cost, class, route, lane, task ('' = it is in other hands), line,
 --      lease, marks (scopes.lua)
--- Returns how many jobs went back. A job that a sweep has taken is left to the sweep.
+-- returns how many jobs went back. A job that a sweep has taken is left to the sweep.
 lanes.open(KEYS[1], tonumber(ARGV[1]))
 local back = 0
 for i = 2, #ARGV, 10 do

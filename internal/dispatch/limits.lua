@@ -2,7 +2,7 @@
 -- KEYS 1 limits  2 pace
 -- ARGV 1 now (µs, 0 = Redis's)  2 the newest version that the caller has seen  3 only to set them: the limits, separated by blanks; '' = those of the
 --      file hold again. Without it they stay as they are, and get a new version only if a newer one was seen.
--- Returns the version in force. It never goes back, even if Redis lost it: the pacer refuses any process that has an older one than it has seen.
+-- returns the version in force. It never goes back, even if Redis lost it: the pacer refuses any process that has an older one than it has seen.
 local version = tonumber(redis.call('HGET', KEYS[1], 'version')) or 0
 local seen = math.max(tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[2], 'v')) or 0)
 if ARGV[3] then redis.call('HSET', KEYS[1], 'limits', ARGV[3])

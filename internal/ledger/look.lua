@@ -1,6 +1,22 @@
 -- look.lua reads a gateway at a glance, all of one moment.
--- KEYS 1 pending  2 active  3 scheduled  4 retrying  5 counters  6 rate  7 open  8 retries  9 replays  10 due  11 asking  12 classes, then parked:<reason> of every reason
--- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 prefix of the lines of classes
+-- KEYS
+--    1  pending
+--    2  active
+--    3  scheduled
+--    4  retrying
+--    5  counters
+--    6  rate
+--    7  open
+--    8  retries
+--    9  replays
+--   10  due
+--   11  asking
+--   12  classes
+--   13… parked:<reason> of every reason
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  prefix of records
+--    3  prefix of the lines of classes
 -- returns {now, queued, in flight, scheduled, retrying, done, accepted, discarded, calls of the last minute,
 --          age of the oldest bucket counted (µs), bytes of the parked ones' payloads, pending, calls of the whole buckets without a
 --          gap before the present one, how many these are, calls of the present bucket and the one before, parked1, parked2, …,

@@ -1,11 +1,32 @@
 -- pulse.lua reads what an idle gateway must be told, in one look. It writes only the data's sign of life, and that the caller is too slow. If Redis's clock was set back, back-offs and
 -- attempts from before end as much earlier. Composed after NowLua and alive.lua.
--- KEYS 1 pending  2 parked:rejected  3 scheduled  4 retrying  5 open  6 active  7 lease  8 limits set live
---      9 … 12 asynq's own sets, in which no task of ours belongs: retry, archived, scheduled, completed  13 alive  14 retries  15 replays  16 due  17 shelving  18 slow (HOST.PID: "since seen slots" of a dispatcher that is too slow for
---      its limits: when that began and when it was last reported, in µs, and how many slots it may have in hand)  19 asking  20 classes
--- ARGV 1 now (µs, 0 = Redis's)  2 a lease that ends within this time is looked at (µs from now)
---      3 version of the data ('' = not watched)  4 the least sign of life it must have (µs)  5 the caller, HOST.PID, if it is too slow for its limits (else '')
---      6 since how long (µs)  7 how many slots it may have in hand  8 prefix of the lines of classes
+-- KEYS
+--    1  pending
+--    2  parked:rejected
+--    3  scheduled
+--    4  retrying
+--    5  open
+--    6  active
+--    7  lease
+--    8  limits set live
+--    9… asynq's own sets, in which no task of ours belongs: retry, archived, scheduled, completed
+--   13  alive
+--   14  retries
+--   15  replays
+--   16  due
+--   17  shelving
+--   18  slow: HOST.PID: "since seen slots" of a dispatcher that is too slow for its limits: when that began and when it was last reported (µs), and how many slots it may have in hand
+--   19  asking
+--   20  classes
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  a lease that ends within this time is looked at (µs from now)
+--    3  version of the data ('' = not watched)
+--    4  the least sign of life it must have (µs)
+--    5  the caller, HOST.PID, if it is too slow for its limits, else ''
+--    6  since how long (µs)
+--    7  how many slots it may have in hand
+--    8  prefix of the lines of classes
 -- returns {jobs in the queue, jobs parked as rejected, µs until the next job is due (0: one is due, -1: none waits for a time),
 --          1 if a sweep will find something, version of the limits set live (0: never set), now,
 --          the data's last sign of life (µs; 0: not watched, -1: it is not what the caller has seen), 1 if jobs of batches are to be shelved,

@@ -1,7 +1,18 @@
 -- unlane.lua puts the jobs of lanes back into the lines of the queue if a gateway has no lanes any more. Each lane's jobs go before those that are there, in their
 -- order.
--- KEYS 1 lanes, where bucket's lanes.lua lists all keys  2 throttled, or one of the sets of lanes that may be called  3 due  4 pending  5 retries  6 replays  7 classes  8 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
--- ARGV 1 now (µs, 0 = Redis's)  2 how many at most  3 if a job was bound within this time, another dispatcher still has lanes (µs)
+-- KEYS
+--    1  lanes, where bucket's lanes.lua lists all keys
+--    2  throttled, or one of the sets of lanes that may be called
+--    3  due
+--    4  pending
+--    5  retries
+--    6  replays
+--    7  classes
+--    8  a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  how many at most
+--    3  if a job was bound within this time, another dispatcher still has lanes (µs)
 -- returns {how many were moved, 1 if there is more in this set, 1 if there is more, but another dispatcher still has lanes}
 local KEEP = 3600000 -- how long it is remembered what a lane has used, in case it comes back (ms)
 local now, most, moved, of, left = now_us(ARGV[1]), tonumber(ARGV[2]), 0, {}, 0

@@ -1,8 +1,21 @@
 -- dequeue.lua pulls tasks from the queue as asynq's own dequeue does, but several in one step, and from four lines in turn.
--- KEYS 1 pending  2 paused  3 active  4 lease  5 retries  6 replays  7 hold  8 due, and where the gateway has classes 9 classes, then the lines of jobs that
---      were never called, class by class, the highest first
--- ARGV 1 when the leases end (Unix seconds)  2 prefix of tasks  3 how many at most  4 "1": for a call that is sent ahead after a hold
---      5 if it has classes, for each in that order: name, floor (percent of these calls, 0 = none), number of lines, each followed by a blank
+-- KEYS
+--    1  pending
+--    2  paused
+--    3  active
+--    4  lease
+--    5  retries
+--    6  replays
+--    7  hold
+--    8  due
+--    9  classes, where the gateway has some
+--   10… the lines of jobs that were never called, class by class, the highest first
+-- ARGV
+--    1  when the leases end (Unix seconds)
+--    2  prefix of tasks
+--    3  how many at most
+--    4  "1": for a call that is sent ahead after a hold
+--    5  if it has classes, for each in that order: name, floor (percent of these calls, 0 = none), number of lines, each followed by a blank
 -- returns {task id, its message (false: it has none), …} in the order in which they were pulled
 -- due and pending have the jobs that were never called; those of due go first. retries has jobs whose back-off is over, replays those that were
 -- called before they were parked. While jobs wait that were never called, the other two together take at most every second place, and none

@@ -1,7 +1,7 @@
 -- strays.lua reads tasks that are not ours and that no process will look at again.
 -- KEYS 1 active  2 lease  3 asynq's retry set  4 asynq's archive
 -- ARGV 1 a lease that ended before this is dead (s)  2 what a task's key begins with  3 most to return
--- Returns {task id, its message ('' = it has none), …}. A task named ID~N is ours: the ledger knows where it belongs.
+-- returns {task id, its message ('' = it has none), …}. A task named ID~N is ours: the ledger knows where it belongs.
 local most, out = tonumber(ARGV[3]), {}
 local function add(ids, lost)
   for _, id in ipairs(ids) do

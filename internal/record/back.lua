@@ -1,12 +1,38 @@
--- back.lua: an attempt ended and its job did not. The job goes back to the head of its line of the queue, or into a back-off.
--- KEYS 1 record  2 open  3 rate  4 due  5 new task  6 retrying  7 costs  8 counters  9 hold  10 retries, then those of redisdb.TaskEnd
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
---      8 back-off (µs, 0 = to the head of the queue)  9 error ('' = none)  10 new task id  11 task message
---      12 gateway  13 wake channel  14 "1": the call may have charged, only its key makes another call safe; "other": the same, and the key belongs to another job, so it does not count as sent; "next": neither it nor an earlier
---      call has charged, and the job continues with the next key
---      15 "1": the gateway answered, and did not fail  16 when its failure was counted (µs, 0 = it did not fail)
---      17 beginning of the outage that the failure belongs to (µs, 0 = of none so far), then those of redisdb.TaskEnd
--- returns 1 given back, and the attempt's task is over  0 the record has moved on
+-- back.lua ends an attempt whose job goes on: to the head of its line of the queue, or into a back-off.
+-- KEYS
+--    1  record
+--    2  open
+--    3  rate
+--    4  due
+--    5  new task
+--    6  retrying
+--    7  costs
+--    8  counters
+--    9  hold
+--   10  retries
+--   11… those of redisdb.TaskEnd
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  generation
+--    4  owner
+--    5  "1": the attempt counts
+--    6  history line ('' = nothing was written)
+--    7  status (0 = none)
+--    8  back-off (µs, 0 = to the head of the queue)
+--    9  error ('' = none)
+--   10  new task id
+--   11  task message
+--   12  gateway
+--   13  wake channel
+--   14  doubt: "1": the call may have charged, only its key makes another call safe. "other": the same, and the key belongs to another job, so it does not count as sent. "next": neither it nor
+--       an earlier call has charged, and the job continues with the next key. '' = nothing new
+--   15  "1": the gateway answered, and did not fail
+--   16  when its failure was counted (µs, 0 = it did not fail)
+--   17  beginning of the outage that the failure belongs to (µs, 0 = of none so far)
+--   18… those of redisdb.TaskEnd
+-- returns 1  given back, and the attempt's task is over
+--         0  the record has moved on
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])

@@ -1,12 +1,30 @@
--- done.lua: the call succeeded. A success is never forgotten. If it comes after its attempt was given up
--- (a stall), the job is taken out of wherever it went meanwhile. If another call of it is in flight, the success is recorded
--- for the end of that call.
--- KEYS 1 record  2 open  3 rate  4 counters  5 retrying  6 scheduled  7 hold, then those of redisdb.TaskEnd
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 status  6 history line  7 dedupe (ms)
---      8 when the job was accepted (µs): after the dedupe window an id may begin another life
---      9 the gateway's own reference ('' = none)  10 the brake of batches (batch.lua), then those of redisdb.TaskEnd
--- returns 1 done now, and its task is over  2 done already, perhaps by this very attempt, whose answer was lost; its task is over  3 another attempt is in flight and will end as done
---      0 it is no longer this job
+-- done.lua records that a call succeeded. A success is never forgotten. If it comes after its attempt was given up (a stall), the job is taken out of wherever it went meanwhile. If
+-- another call of it is in flight, the success is recorded for the end of that call.
+-- KEYS
+--    1  record
+--    2  open
+--    3  rate
+--    4  counters
+--    5  retrying
+--    6  scheduled
+--    7  hold
+--    8… those of redisdb.TaskEnd
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  generation
+--    4  owner
+--    5  status
+--    6  history line
+--    7  dedupe (ms)
+--    8  when the job was accepted (µs): after the dedupe window an id may begin another life
+--    9  the gateway's own reference ('' = none)
+--   10  the brake of batches (batch.lua)
+--   11… those of redisdb.TaskEnd
+-- returns 1  done now, and its task is over
+--         2  done already, perhaps by this very attempt, whose answer was lost; its task is over
+--         3  another attempt is in flight and will end as done
+--         0  it is no longer this job
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])

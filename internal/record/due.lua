@@ -1,13 +1,31 @@
--- due.lua: jobs whose back-off or time has passed go to the tail of a line of the queue, in the order in which they became due. After a back-off they go to the
--- retries, jobs that were never called to due. A job whose attempts are used up is parked instead, so that it takes no slot; whether the last attempt
--- met an outage is known by now. If look-ups are configured, the gateway is asked about a job that may have been charged. A job that was put aside for want of its route, which is
--- still missing, waits on: it would take a slot for nothing each time.
--- KEYS 1 retrying or scheduled  2 retries or due  3 costs  4 hold  5 counters  6 parked:exhausted  7 asking, then for each job: record, task
--- ARGV 1 now (µs, 0 = Redis's)  2 state they are in: retrying | scheduled  3 gateway  4 wake channel  5 attempts allowed
---      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs)  8 until the first look-up (µs, 0 = none is configured)
---      9 the caller's routes, as open.lua has them, behind a blank ('' = not watched)  10 how the error of a job begins that was put aside for want of its route  11 how long that waits on (µs),
---      then for each job, the first due first: id, generation, new task id, task message
--- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many were moved, how many wait on for want of their route, id of a job that was parked, …}
+-- due.lua moves jobs whose back-off or time has passed to the tail of a line of the queue, in the order in which they became due: after a back-off to the retries, jobs that were never
+-- called to due.
+-- A job whose attempts are used up is parked instead, so that it takes no slot; whether the last attempt met an outage is known by now. If look-ups are configured, the gateway is asked
+-- about a job that may have been charged. A job that was put aside for want of its route, which is still missing, waits on: it would take a slot for nothing each time.
+-- KEYS
+--    1  retrying or scheduled
+--    2  retries or due
+--    3  costs
+--    4  hold
+--    5  counters
+--    6  parked:exhausted
+--    7  asking
+--    8… for each job: record, task
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  state they are in: retrying | scheduled
+--    3  gateway
+--    4  wake channel
+--    5  attempts allowed
+--    6  "1": the gateway keeps idempotency keys
+--    7  how long it keeps one (µs)
+--    8  until the first look-up (µs, 0 = none is configured)
+--    9  the caller's routes, as open.lua has them, behind a blank ('' = not watched)
+--   10  how the error of a job begins that was put aside for want of its route
+--   11  how long that waits on (µs)
+--   12… for each job, the first due first: id, generation, new task id, task message
+-- returns {how many were moved, how many wait on for want of their route, id of a job that was parked, …}, or, with nothing changed, an error: LEAVING (the gateway is being renamed or
+--    forgotten), NEWER (its data is of a newer format)
 local refusal = barred(books_key(KEYS[1], 'alive'))
 if refusal then return refusal end
 local now, moved, out = now_us(ARGV[1]), 0, {0, 0}

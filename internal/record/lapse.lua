@@ -1,12 +1,29 @@
--- lapse.lua: jobs that wait in the queue and whose time to expire has passed are parked as expired, before they are pulled: a slot is not for them. They are looked for near the heads of
--- the lines in which a job waited that was found expired. So are jobs of before a confirmed restore that may have been called since, and have no key that covers another call: they are parked as
--- unknown_outcome, or the gateway is asked about them if look-ups are configured. Any other job that may have been charged stays: open.lua says what becomes of it. The tasks stay, too: papers.lua
--- removes them, and a worker that pulls one before that drops it.
--- KEYS 1 pending  2 counters  3 parked:expired  4 alive  5 a key that is never written: with it, a cluster refuses the script while the slot moves
--- ARGV 1 now (µs, 0 = Redis's)  2 id of the job that was pulled in vain  3 prefix of records  4 how many tasks of each line are looked at  5 the error that expired jobs get
---      6 version of the data ('' = not watched)  7 the least sign of life it must have (µs)  8 marks of confirmed restores (alive.lua)
---      9 "1": the gateway keeps idempotency keys  10 how long it keeps one (µs, 0: one covers no second call)  11 the error of jobs that may have been called  12 until the first look-up (µs, 0 = none is configured)
--- returns {how many lines have tasks of such jobs, or stale ones, then of each its key and how many tasks it has, then how many jobs have expired, their ids, and those of the others}; all of it as texts
+-- lapse.lua parks jobs that wait in the queue and have expired, before they are pulled: a slot is not for them. They are looked for near the heads of the lines in which a job waited that was
+-- found expired.
+-- So are jobs of before a confirmed restore that may have been called since, and have no key that covers another call: they are parked as unknown_outcome, or the gateway is asked about
+-- them if look-ups are configured. Any other job that may have been charged stays: open.lua says what becomes of it. The tasks stay, too: papers.lua removes them, and a worker that
+-- pulls one before that drops it.
+-- KEYS
+--    1  pending
+--    2  counters
+--    3  parked:expired
+--    4  alive
+--    5  a key that is never written: with it, a cluster refuses the script while the slot moves
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id of the job that was pulled in vain
+--    3  prefix of records
+--    4  how many tasks of each line are looked at
+--    5  the error that expired jobs get
+--    6  version of the data ('' = not watched)
+--    7  the least sign of life it must have (µs)
+--    8  marks of confirmed restores (alive.lua)
+--    9  "1": the gateway keeps idempotency keys
+--   10  how long it keeps one (µs, 0 = one covers no second call)
+--   11  the error of jobs that may have been called
+--   12  until the first look-up (µs, 0 = none is configured)
+-- returns {how many lines have tasks of such jobs, or stale ones, then of each its key and how many tasks it has, then how many jobs have expired, their ids, and those of the others};
+--    all of it as texts
 local now, prefix, most = now_us(ARGV[1]), ARGV[3], tonumber(ARGV[4])
 if barred(KEYS[4]) or ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {'0', '0'} end
 local found = redis.call('HMGET', prefix .. ARGV[2], '@priority', '@route', '@lane')

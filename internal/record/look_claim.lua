@@ -1,17 +1,28 @@
--- look_claim.lua: claims a look-up that is due, or reads how many may begin now. A claim moves the job's place in asking to the claim's deadline. The claim of a dead process
--- runs out by itself, and the look-up is made again. Composed after NowLua, record.lua and alive.lua.
--- KEYS 1 asking  2 looks  3 hold  4 alive  5 retrying, then the lines of the queue
--- ARGV 1 now (µs, 0 = Redis's)  2 prefix of records  3 owner ('' = only read, claim nothing)  4 id of the job whose look-up goes on, since its answer has more pages ('' = none: the first that is due)
---      5 how long the claim holds (µs)  6 version of the data ('' = not watched)  7 the least sign of life it must have (µs)
---      8 how many limits look-ups have, then of each three: its field in looks, the time between two look-ups (µs), how many may begin together; behind
---        a - in the field it holds only while jobs wait in the queue
--- returns {how many may begin now (with an owner: 1 if one was claimed; -1: the record of the job whose id follows is damaged), µs until more may (-1: none is
---      pending; of a look-up that goes on: its claim is another one's, or the job is pending no more)}, and behind a claim: id, generation, key generation,
---      1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs), look-ups made,
---      those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
---      cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did), 1 if one of its calls since was answered with a no and
---      tried again, route ('' = none), lane ('' = none), payload, in one piece or several
--- Fields of looks: beat (when somebody looked last who asks, µs), until (the gateway asks for no look-ups, µs), and of each limit the moment at which it is as if none had been made (µs).
+-- look_claim.lua claims a look-up that is due, or reads how many may begin now. A claim moves the job's place in asking to the claim's deadline. The claim of a dead process runs out by
+-- itself, and the look-up is made again.
+-- KEYS
+--    1  asking
+--    2  looks: beat (when somebody looked last who asks, µs), until (the gateway asks for no look-ups, µs), and of each limit the moment at which it is as if none had been made (µs)
+--    3  hold
+--    4  alive
+--    5  retrying
+--    6… the lines of the queue
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  prefix of records
+--    3  owner ('' = only read, claim nothing)
+--    4  id of the job whose look-up goes on, since its answer has more pages ('' = none: the first that is due)
+--    5  how long the claim holds (µs)
+--    6  version of the data ('' = not watched)
+--    7  the least sign of life it must have (µs)
+--    8  how many limits look-ups have
+--    9… of each limit three: its field in looks, with a - behind it if it holds only while jobs wait in the queue; the time between two look-ups (µs); how many may begin together
+-- returns {how many may begin now (with an owner: 1 if one was claimed; -1: the record of the job whose id follows is damaged),
+--    µs until more may (-1: none is pending; of a look-up that goes on: its claim is another one's, or the job is pending no more)}, and behind a claim:
+--    id, generation, key generation, 1 if the gateway has accepted the payment, its reference, first call with the key (µs), end of the call (µs),
+--    look-ups made, those of them that said not_done in a row, those that failed in a row, when the job was accepted (µs), when this one was claimed (µs),
+--    cost, batch, the payload's digest, key generation when look-ups last found no payment of the job (1: they never did),
+--    1 if one of its calls since was answered with a no and tried again, route ('' = none), lane ('' = none), payload, in one piece or several
 local AT_ONCE, BEAT, IDLE, SOON, STAY = 64, 5000000, 1000000, 10000000, 86400000
 local now, owner = now_us(ARGV[1]), ARGV[3]
 if ARGV[6] ~= '' and not alive_fits(KEYS[4], ARGV[6], ARGV[7]) then return {0, IDLE} end

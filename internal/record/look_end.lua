@@ -1,13 +1,44 @@
 -- look_end.lua records the result of a look-up of a pending job, and what becomes of the job. Only the owner of the claim may do so: if its claim ran out, the next look-up finds the answer.
--- "No such payment" is believed only when two look-ups in a row say so and the second was made late enough after the end of the call.
--- If Redis has forgotten calls since, one of them may have been this job's. Then its end counts as the latest possible one, and earlier look-ups prove nothing.
--- KEYS 1 record  2 asking  3 counters  4 hold  5 retries  6 new task  7 costs  8 parked:refused  9 parked:exhausted  10 parked:unknown_outcome  11 looks  12 alive
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 done | refused | later | not_done | failed (it says nothing) | '' (it was not made)
---      6 until the next one: with failed and '' so long (µs); else as the schedule has it (µs, -1: it was the last one)  7 the least time between two of them (µs)
---      8 when this one was claimed (µs)  9 not_done is believed so long after the call ended (µs)  10 what it saw  11 status
---      12 the gateway's reference ('' = none)  13 history line  14 dedupe (ms)  15 the brake of batches (batch.lua)  16 attempts allowed
---      17 "1": the gateway keeps idempotency keys  18 how long it keeps one (µs)  19 digest of what a call is made of now ('' = not watched)
---      20 new task id  21 new task message  22 gateway  23 wake channel  24 for how long no look-up of the gateway is made (µs, 0 = they go on)
+-- "No such payment" is believed only when two look-ups in a row say so and the second was made late enough after the end of the call. If Redis has forgotten calls since, one of them may
+-- have been this job's. Then its end counts as the latest possible one, and earlier look-ups prove nothing.
+-- KEYS
+--    1  record
+--    2  asking
+--    3  counters
+--    4  hold
+--    5  retries
+--    6  new task
+--    7  costs
+--    8  parked:refused
+--    9  parked:exhausted
+--   10  parked:unknown_outcome
+--   11  looks
+--   12  alive
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  generation
+--    4  owner
+--    5  done | refused | later | not_done | failed (it says nothing) | '' (it was not made)
+--    6  until the next one: with failed and '' so long (µs); else as the schedule has it (µs, -1 = it was the last one)
+--    7  the least time between two of them (µs)
+--    8  when this one was claimed (µs)
+--    9  not_done is believed so long after the call ended (µs)
+--   10  what it saw
+--   11  status
+--   12  the gateway's reference ('' = none)
+--   13  history line ('' = none)
+--   14  dedupe (ms)
+--   15  the brake of batches (batch.lua)
+--   16  attempts allowed
+--   17  "1": the gateway keeps idempotency keys
+--   18  how long it keeps one (µs)
+--   19  digest of what a call is made of now ('' = not watched)
+--   20  new task id
+--   21  new task message
+--   22  gateway
+--   23  wake channel
+--   24  for how long no look-up of the gateway is made (µs, 0 = they go on)
 -- returns gone (it is not this owner's any more: nothing was written) | pending | done | queued | refused | exhausted | unknown_outcome
 local record, id, verdict = KEYS[1], ARGV[2], ARGV[5]
 local now = now_us(ARGV[1])

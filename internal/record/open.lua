@@ -1,19 +1,40 @@
 -- open.lua records an attempt before its call, or says why there must be none.
--- KEYS 1 record  2 open  3 costs  4 counters  5 hold  6 alive
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 µs from now to the attempt's deadline
---      6 "1": the gateway keeps idempotency keys  7 how long it keeps one (µs, 0: one covers no second call)  8 attempts allowed
---      9 version of the data ('' = not watched)  10 the least sign of life it must have (µs)  11 marks of confirmed restores (alive.lua)
---      12 digest of what a call is made of now, but for the payload ('' = not watched)  13 the same of the gateway's routes: a blank, name, blank, digest, and a blank
---      behind each ('' = it has none)
---      14 the brakes of the file (brakes.lua; '' = it has none)  15 µs from now until the call is written at the latest  16 what the caller has seen of what is counted (brakes_tell.lua)
---      17 the caller's process  18 the longest of its 15 so far
--- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in,
---      batch, what went wrong last (with 'go', 'exhausted', 'paused', 'cancelled' and 'awaiting_approval'; with 'differs' the digest of what was sent), the payload's digest,
---      1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it), when its
---      first failure was that counts as an attempt (µs, 0 = there is none), calls made since it was last admitted, route ('' = none), lane ('' = none), what the caller has now seen ('' = nothing is counted),
---      µs from now to its expiry (0 = never), payload, in one piece or several};
---      with 'held' (the data is not what the caller has seen), 'stale' and 'busy' nothing was written, with any other opening the
---      record is in flight and the caller's, to be called with 'go' and to be parked otherwise
+-- KEYS
+--    1  record
+--    2  open
+--    3  costs
+--    4  counters
+--    5  hold
+--    6  alive
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  generation
+--    4  owner
+--    5  µs from now to the attempt's deadline
+--    6  "1": the gateway keeps idempotency keys
+--    7  how long it keeps one (µs, 0 = one covers no second call)
+--    8  attempts allowed
+--    9  version of the data ('' = not watched)
+--   10  the least sign of life it must have (µs)
+--   11  marks of confirmed restores (alive.lua)
+--   12  digest of what a call is made of now, but for the payload ('' = not watched)
+--   13  the same of the gateway's routes: a blank, name, blank, digest, and a blank behind each ('' = it has none)
+--   14  the brakes of the file (brakes.lua; '' = it has none)
+--   15  µs from now until the call is written at the latest
+--   16  what the caller has seen of what is counted (brakes_tell.lua)
+--   17  the caller's process
+--   18  the longest of its 15 so far
+-- returns {opening, cost, spent, key generation, age of the key (µs, -1 = never sent), accepted (µs), outages it has failed in, batch,
+--    what went wrong last (with go, exhausted, paused, cancelled and awaiting_approval; with differs the digest of what was sent),
+--    the payload's digest,
+--    1 if a call with the present key may have charged (2: if there was one, since Redis may have forgotten it),
+--    when its first failure was that counts as an attempt (µs, 0 = there is none),
+--    calls made since it was last admitted, route ('' = none), lane ('' = none),
+--    what the caller has now seen ('' = nothing is counted),
+--    µs from now to its expiry (0 = never), payload, in one piece or several}
+--    opening: held (the data is not what the caller has seen), stale, busy: nothing was written. With any other, the record is in flight and the caller's, to be called with go, and
+--    to be parked otherwise
 local record, id, owner = KEYS[1], ARGV[2], ARGV[4]
 -- alive returns whether the data is what the caller has seen, its last sign of life on the clock as it is, and by how much that was set back in all: one
 -- look for all that are opened together and have seen the same.

@@ -1,12 +1,35 @@
--- park.lua: an attempt ends in the dead-letter store. If look-ups are configured and the job may have been charged, the gateway is asked instead.
--- KEYS 1 record  2 open  3 rate  4 counters  5 parked:<reason>  6 hold  7 asking, then those of redisdb.TaskEnd
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 owner  5 "1": the attempt counts  6 history line  7 status
---      8 reason: paused, cancelled and awaiting_approval mean that its batch is one of these. The job is parked as what its batch is now: as rejected if that is
---        none of them any more, and as unknown_outcome if it is cancelled and an earlier call may have charged  9 error  10 "1": the call may have charged; "other": the same, and the key belongs to another job, so it
---        does not count as sent; "no": neither it nor an earlier call with the key has charged; "next": the same, and another try takes the next key
---      11 "1": the gateway answered, and did not fail  12 the brake of batches (batch.lua)
---      13 the gateway's own reference, where it has accepted the payment ('' = none)  14 "1": it has accepted it  15 until the first look-up (µs, 0 = none is configured), then those of redisdb.TaskEnd
--- returns 1 parked, or done if an earlier call turned out to have succeeded, and the attempt's task is over  2 pending, and so is its task  0 the record has moved on
+-- park.lua ends an attempt in the dead-letter store. If look-ups are configured and the job may have been charged, the gateway is asked instead.
+-- KEYS
+--    1  record
+--    2  open
+--    3  rate
+--    4  counters
+--    5  parked:<reason>
+--    6  hold
+--    7  asking
+--    8… those of redisdb.TaskEnd
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  generation
+--    4  owner
+--    5  "1": the attempt counts
+--    6  history line ('' = nothing was written)
+--    7  status (0 = none)
+--    8  reason. paused, cancelled and awaiting_approval mean that its batch is so. The job is parked as what its batch is now: as rejected if it is none of them any more, and as
+--       unknown_outcome if it is cancelled and an earlier call may have charged
+--    9  error
+--   10  doubt: "1": the call may have charged. "other": the same, and the key belongs to another job, so it does not count as sent. "no": neither it nor an earlier call with the key has
+--       charged. "next": the same, and another try takes the next key. '' = nothing new
+--   11  "1": the gateway answered, and did not fail
+--   12  the brake of batches (batch.lua)
+--   13  the gateway's own reference, where it has accepted the payment ('' = none)
+--   14  "1": it has accepted it
+--   15  until the first look-up (µs, 0 = none is configured)
+--   16… those of redisdb.TaskEnd
+-- returns 1  parked, or done if an earlier call turned out to have succeeded, and the attempt's task is over
+--         2  pending, and its task is over
+--         0  the record has moved on
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job, mine = attempt(record, ARGV[3], ARGV[4])

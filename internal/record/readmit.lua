@@ -1,18 +1,32 @@
--- readmit.lua: parked jobs go through admission again, oldest first. Those without room stay parked. Those that were called before (they have a history)
--- go to the tail of the replays, the others to the tail of the queue.
--- KEYS 1 admission  2 pending  3 counters  4 scheduled  5 costs  6 acts  7 a key that is never written. Everything else that it touches has the same hash tag.
---      Those names are made here, because each argument of a script costs Redis more than making such a text. While a cluster's slot moves, either node
---      refuses a script if it lacks one of the KEYS. So the 7th keeps the script out until all of the gateway's keys are on one node. Otherwise it could
---      find a record there, and not be allowed to write the task
--- ARGV 1 now (µs, 0 = Redis's)  2 gateway  3 wake channel  4 act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
---      5 prefix of records  6 prefix of tasks  7… the messages of the new tasks (forms_load in record.lua)
---      then how many kinds of job there are, and for each kind: generation they are parked with, reason,
---      idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no
---      longer counts as sent), class from now on (= and its name, which is empty for the usual one; '' = the one that it has),
---      the moment (µs) after which nobody may have replaced their payload ('' = it may have been replaced)
---      then the bucket's arguments; then all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher
---      first), and the id; then, where the gateway has flows, what share_open reads
--- returns a text: retry_us and a digit for each job: 1 queued  2 no room  3 not parked like this any more, or replaced
+-- readmit.lua takes parked jobs through admission again, oldest first. Those without room stay parked. Those that were called before (they have a history) go to the tail of the replays,
+-- the others to the tail of the queue.
+-- KEYS  The other names are made here, with the same hash tag: each argument of a script costs Redis more than making such a text.
+--    1  admission
+--    2  pending
+--    3  counters
+--    4  scheduled
+--    5  costs
+--    6  acts
+--    7  a key that is never written. While a cluster's slot moves, either node refuses a script if it lacks one of the KEYS. So this one keeps the script out until all of the
+--       gateway's keys are on one node. Otherwise it could find a record there, and not be allowed to write the task
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  gateway
+--    3  wake channel
+--    4  act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
+--    5  prefix of records
+--    6  prefix of tasks
+--    7… messages of the new tasks (forms_load in record.lua), then:
+--       how many kinds of job there are, and for each kind five:
+--         generation they are parked with
+--         reason
+--         idempotency key: keep | next (the gateway said a definite no) | settled (so did a person, who has looked it up) | forgotten (it no longer counts as sent)
+--         class from now on: = and its name, which is empty for the usual one ('' = the one that it has)
+--         the moment (µs) after which nobody may have replaced their payload ('' = it may have been replaced)
+--       the bucket's arguments
+--       all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher first), and the id
+--       where room is shared among flows: what share_open reads
+-- returns "RETRY DIGITS": µs until the first job without room would find some (as accept.lua), and of each job: 1 queued  2 no room  3 not parked like this any more, or replaced
 local QUEUED, NO_ROOM, GONE = '1', '2', '3'
 local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
 local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 7)

@@ -1,10 +1,35 @@
--- reclaim.lua: an attempt's deadline has passed without an end: its worker died during the call, or before it parked the job.
--- KEYS 1 record  2 open  3 due  4 new task  5 old task  6 active  7 lease  8 costs  9 counters
---      10 parked:unknown_outcome  11 parked:exhausted  12 rate  13 alive  14 retries  15 asking
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 generation  4 old task id  5 new task id  6 task message
---      7 "1": the gateway keeps idempotency keys  8 how long it keeps one (µs)  9 attempts allowed  10 gateway  11 wake channel
---      12 how long after a silence of Redis living workers have to end their attempts (µs)  13 until the first look-up (µs, 0 = none is configured)
--- returns what it did: 'none' | 'done' | 'queued' | 'pending' | 'unknown_outcome' | 'exhausted'
+-- reclaim.lua ends an attempt whose deadline has passed: its worker died during the call, or before it parked the job.
+-- KEYS
+--    1  record
+--    2  open
+--    3  due
+--    4  new task
+--    5  old task
+--    6  active
+--    7  lease
+--    8  costs
+--    9  counters
+--   10  parked:unknown_outcome
+--   11  parked:exhausted
+--   12  rate
+--   13  alive
+--   14  retries
+--   15  asking
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  generation
+--    4  old task id
+--    5  new task id
+--    6  task message
+--    7  "1": the gateway keeps idempotency keys
+--    8  how long it keeps one (µs)
+--    9  attempts allowed
+--   10  gateway
+--   11  wake channel
+--   12  how long after a silence of Redis living workers have to end their attempts (µs)
+--   13  until the first look-up (µs, 0 = none is configured)
+-- returns what it did: none | done | queued | pending | unknown_outcome | exhausted
 local record, id = KEYS[1], ARGV[2]
 local now = now_us(ARGV[1])
 local job = read(record, '@state', '@generation', '@deadline', '@reason', '@batch', '@money', '@first_call_at', '@first_call_back', '@cost',

@@ -1,7 +1,18 @@
 -- request_decide.lua: a second person approves or rejects what a person has asked for. The process of the approver then carries it out (request_carry.lua). Composed before act.lua.
 -- A person can't approve what they asked for themselves (approval_is), but may take it back.
--- KEYS 1 the request  2 requests
--- ARGV 1 now (µs, 0 = Redis's)  2 id  3 approve | reject  4 who  5 the owner of their token ('' = unknown)  6 how their identity is known  7 why  8 the process that carries it out  9 how long its lease lasts (µs)
+-- KEYS
+--    1  the request
+--    2  requests
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  id
+--    3  approve | reject
+--    4  who
+--    5  the owner of their token ('' = unknown)
+--    6  how their identity is known
+--    7  why
+--    8  the process that carries it out
+--    9  how long its lease lasts (µs)
 -- returns 0 there is no such request  1 decided  2 it was decided before  3 it is too late  4 they asked for it themselves; only 1 writes anything
 local now, key = now_us(ARGV[1]), KEYS[1]
 local v = redis.call('HMGET', key, 'state', 'until', 'via', 'who', 'person')

@@ -1,9 +1,26 @@
--- settle.lua: a task that no worker holds any more (active without a living lease, or in one of asynq's own sets) is put where its record says.
+-- settle.lua puts a task that no worker holds any more (active without a living lease, or in one of asynq's own sets) where its record says.
 -- A job that goes back to the queue gets a new generation, so that the task of a worker that was only stalled is stale.
--- KEYS 1 record  2 task  3 active  4 lease  5 due  6 new task  7 costs  8 retries  9… asynq's own sets: retry, archived, scheduled, completed
--- ARGV 1 now (µs, 0 = Redis's)  2 task id  3 generation  4 grace after the lease's end (µs)  5 new task id  6 new task message
---      7 gateway  8 wake channel  9 the lease's end (s) at which it was seen to stay ('' = it had none)
--- returns 'none' | 'queued' (back at the head) | 'removed' (a task of a job that has moved on)
+-- KEYS
+--    1  record
+--    2  task
+--    3  active
+--    4  lease
+--    5  due
+--    6  new task
+--    7  costs
+--    8  retries
+--    9… asynq's own sets: retry, archived, scheduled, completed
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  task id
+--    3  generation
+--    4  grace after the lease's end (µs)
+--    5  new task id
+--    6  new task message
+--    7  gateway
+--    8  wake channel
+--    9  the lease's end (s) at which it was seen to stay ('' = it had none)
+-- returns none | queued (back at the head) | removed (a task of a job that has moved on)
 local now, task_id = now_us(ARGV[1]), ARGV[2]
 local lease = redis.call('ZSCORE', KEYS[4], task_id)
 local over = lease and tonumber(lease) * 1000000 + tonumber(ARGV[4]) <= now

@@ -3,13 +3,31 @@
 -- A dispatcher does this for a batch that has stopped itself, or whose first jobs are done (pause and release, batch.lua). A release lets newcomers in with its last stretch, so
 -- that none of them overtakes those that wait.
 -- A cancel parks jobs as unknown_outcome if an earlier call may have charged, or has the gateway asked about them if look-ups are configured. A pause leaves such jobs: once resumed, they continue with their key.
--- KEYS 1 the batch's ids  2 counters  3 scheduled  4 retrying  5 parked:rejected  6 parked:cancelled  7 acts  8 parked:unknown_outcome
---      9 parked:paused  10 asking  11 parked:awaiting_approval
--- ARGV 1 now (µs, 0 = Redis's)  2 batch  3 cancel | pause | await | resume | release | approve (a resume after which the first jobs go ahead as before)  4 the error that the jobs get  5 prefix of records
---      6 place of the first  7 how many  8 act's place in the trail ('' = none)
---      9 until the first look-up (µs, 0 = none is configured)
--- returns the error LEAVING if the gateway is being renamed or forgotten, NEWER if its data is of a newer format; else {how many of these places there are (-1: another of these was done to the batch since, so that this one is over), for each
---      job that was changed its money ('' = none), after a ? if it may have been charged: it is parked as unknown_outcome, or pending, …}
+-- KEYS
+--    1  the batch's ids
+--    2  counters
+--    3  scheduled
+--    4  retrying
+--    5  parked:rejected
+--    6  parked:cancelled
+--    7  acts
+--    8  parked:unknown_outcome
+--    9  parked:paused
+--   10  asking
+--   11  parked:awaiting_approval
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  batch
+--    3  cancel | pause | await | resume | release | approve (a resume after which the first jobs go ahead as before)
+--    4  the error that the jobs get
+--    5  prefix of records
+--    6  place of the first
+--    7  how many
+--    8  act's place in the trail ('' = none)
+--    9  until the first look-up (µs, 0 = none is configured)
+-- returns {how many of these places there are (-1: another of these was done to the batch since, so that this one is over), for each job that was changed its money ('' = none), after a ?
+--    if it may have been charged: it is parked as unknown_outcome, or pending, …}, or an error, with nothing changed: LEAVING (the gateway is being renamed or forgotten), NEWER (its
+--    data is of a newer format)
 local now, batch, what = now_us(ARGV[1]), ARGV[2], ARGV[3]
 local refusal = barred(books_key(ARGV[5], 'alive'))
 if refusal then return refusal end

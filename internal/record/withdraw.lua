@@ -1,8 +1,23 @@
 -- withdraw.lua: a person takes waiting jobs out of the queue: they are parked, or parked and discarded in one step. A pending job is only parked, as unknown_outcome. The task
 -- of a job that was queued stays: papers.lua removes it, and a worker that pulls it before that drops it.
--- KEYS 1 counters  2 scheduled  3 retrying  4 costs  5 parked:cancelled  6 parked:unknown_outcome  7 acts  8 asking, then for each job: record
--- ARGV 1 now (µs, 0 = Redis's)  2 park | discard  3 the error that the jobs get  4 dedupe (ms; of a discard)  5 act's place in the trail ('' = none)
---      6 "1": also discard what may have been charged, then for each job: id, generation
+-- KEYS
+--    1  counters
+--    2  scheduled
+--    3  retrying
+--    4  costs
+--    5  parked:cancelled
+--    6  parked:unknown_outcome
+--    7  acts
+--    8  asking
+--    9… for each job: record
+-- ARGV
+--    1  now (µs, 0 = Redis's)
+--    2  park | discard
+--    3  the error that the jobs get
+--    4  dedupe (ms; of a discard)
+--    5  act's place in the trail ('' = none)
+--    6  "1": also discard what may have been charged
+--    7… for each job: id, generation
 -- returns for each job: 1 taken  2 taken, and its task is in the queue or with a worker that has not begun its call  0 it no longer waits like this, or was to
 --      be discarded and may have been charged since it was looked at
 local now, answers, taken = now_us(ARGV[1]), {}, 0
