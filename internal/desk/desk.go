@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/redis/go-redis/v9"
 
@@ -95,11 +96,21 @@ type By struct {
 	Person string
 }
 
-// ByOf returns the By of an identity that gave typed as its name.
+// ByOf returns the By of an identity that gave typed as its name. Both texts are kept and shown to other people, so
+// characters that end a line, control a terminal or reverse text become blanks.
 func ByOf(who roles.Identity, typed, why string) By {
-	by := By{Why: why, Via: who.Proof, Person: who.Person}
-	by.Who, by.Said = who.Says(typed)
+	by := By{Why: oneLine(why), Via: who.Proof, Person: who.Person}
+	by.Who, by.Said = who.Says(oneLine(typed))
 	return by
+}
+
+func oneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return ' '
+		}
+		return c
+	}, text))
 }
 
 // act returns an audit entry with these names and the reason.

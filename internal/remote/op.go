@@ -328,12 +328,12 @@ const mostBy = 200
 func (a Actor) acts(h *Here, verb string) (desk.By, error) {
 	by := desk.ByOf(h.As, a.By, a.Why)
 	switch {
-	case a.By == "" || len(a.By) > mostBy:
+	case a.By == "" || by.Who == "" || len(a.By) > mostBy:
 		return desk.By{}, usage(fmt.Sprintf("name a person or a program in by, with at most %d bytes", mostBy), "the request does not say who makes it")
 	case verb != "":
-		return by, desk.NeedWhy(a.Why, verb)
+		return by, desk.NeedWhy(by.Why, verb)
 	}
-	return by, desk.ShortWhy(a.Why)
+	return by, desk.ShortWhy(by.Why)
 }
 
 // asked returns the request if an error says that approval is needed; nil if not.
