@@ -120,6 +120,8 @@ func TestWhyOfJobsOutsideTheQueue(t *testing.T) {
 	r := newRig(t)
 	r.park(r.one, charge("no", "1", ""), job.Refused, 402, "HTTP 402")
 	r.expectWhy("no", `parked as refused since TIME: see "dispatcher dlq show no"`)
+	r.park(r.one, charge("$(reboot)", "1", ""), job.Refused, 402, "HTTP 402")
+	r.expectWhy("$(reboot)", `parked as refused since TIME: see "dispatcher dlq show '$(reboot)'"`)
 	g := r.gateway(r.one)
 	r.accept(g, job.Enqueued, charge("fly", "1", ""))
 	task, err := r.c.RPop(r.ctx, redisdb.NewKeys(r.one).Pending()).Result()

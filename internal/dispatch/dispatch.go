@@ -284,5 +284,5 @@ func (d *Dispatcher) awaitMending(ctx context.Context, u *unit) {
 // setAside logs that a job with a damaged record was parked.
 func (u *unit) setAside(id string) {
 	u.log.Error("parked", "job", id, "reason", job.Unreadable, "error", "something else wrote into its record in Redis",
-		"hint", "dispatcher dlq show "+id+" says where that is now: look the job up at the gateway, then dispatcher dlq resolve")
+		"hint", "dispatcher dlq show "+ShellWord(id)+" says where that is now: look the job up at the gateway, then dispatcher dlq resolve")
 }

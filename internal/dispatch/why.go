@@ -192,7 +192,7 @@ func whyParked(ctx context.Context, c redis.UniversalClient, g config.Gateway, r
 		return fmt.Sprintf("%s: %s; %s", why, r.Error, GoOn(r.Job.Batch, batch)), err
 	}
 	if r.Reason != job.Rejected || g.Replay != config.ReplayAuto {
-		return why + `: see "dispatcher dlq show ` + r.Job.ID + `"`, nil
+		return why + `: see "dispatcher dlq show ` + ShellWord(r.Job.ID) + `"`, nil
 	}
 	ahead, known, err := Books(c, g).Ahead(ctx, r)
 	if err != nil || !known {

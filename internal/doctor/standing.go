@@ -196,7 +196,7 @@ func (x *examination) jobs(ctx context.Context, c redis.UniversalClient, g confi
 		x.latency[g.Name] = took[len(took)/2]
 	}
 	if len(stuck) > 0 {
-		x.add(warn("too_many", g.Name, "it is not the rate: look at the answer with \"dispatcher job "+stuck[0]+"\", and give such answers a rule of their own (then: retry, or fewer)",
+		x.add(warn("too_many", g.Name, "it is not the rate: look at the answer with \"dispatcher job "+dispatch.ShellWord(stuck[0])+"\", and give such answers a rule of their own (then: retry, or fewer)",
 			"%d jobs have met 429 on every call for an hour: %s", len(stuck), strings.Join(stuck[:min(len(stuck), 3)], ", ")))
 	}
 	return nil

@@ -156,16 +156,16 @@ func history(status, n int, apart time.Duration) string {
 func TestJobThatOnlyMeets429(t *testing.T) {
 	t.Parallel()
 	w := newWard(t, "")
-	w.accept("stuck", "young", "mixed", "lock")
+	w.accept("stuck", "young", "mixed", "$(lock)")
 	for id, h := range map[string]string{
 		"stuck": history(429, 5, 20*time.Minute), "young": history(429, 5, time.Minute), "mixed": history(429, 4, 30*time.Minute) + history(503, 1, 0),
 	} {
 		w.must(w.c.HSet(t.Context(), w.k.Job(id), "h", h).Err())
 	}
 	// The history of the last job has lost its oldest calls, but the time of its first call is known.
-	w.must(w.c.HSet(t.Context(), w.k.Job("lock"), "h", history(429, 40, time.Minute), "f", time.Now().Add(-2*time.Hour).UnixMicro()).Err())
+	w.must(w.c.HSet(t.Context(), w.k.Job("$(lock)"), "h", history(429, 40, time.Minute), "f", time.Now().Add(-2*time.Hour).UnixMicro()).Err())
 	r := w.examine()
-	expect(t, r, "too_many", Warn, "2 jobs have met 429 on every call for an hour: lock, stuck", "dispatcher job lock")
+	expect(t, r, "too_many", Warn, "2 jobs have met 429 on every call for an hour: $(lock), stuck", "dispatcher job '$(lock)'\"")
 	if strings.Contains(list(r), "hunter2") {
 		t.Errorf("a payload is shown:\n%s", list(r))
 	}

@@ -28,7 +28,7 @@ func (e *DamagedError) Error() string {
 	for i, k := range e.Keys {
 		all[i] = fmt.Sprintf("%s is a %s and should be a %s", k.Name, k.Is, k.Should)
 	}
-	first := e.Keys[0].Name
+	first := strings.ReplaceAll(e.Keys[0].Name, "'", `'\''`) // for a shell
 	return fmt.Sprintf("damaged in Redis: %s: find what else writes there, then take it away (redis-cli RENAME '%s' 'damaged:%s'), "+
 		"and see what is missing (dispatcher audit)", strings.Join(all, "; "), first, first)
 }

@@ -96,3 +96,12 @@ func TestKeysOfAnotherTypeAreNamed(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A key's name may come from a producer: copied into a shell, the advice runs nothing else.
+func TestTheAdviceForADamagedKeyIsOneCommand(t *testing.T) {
+	t.Parallel()
+	err := &redisdb.DamagedError{Keys: []redisdb.DamagedKey{{Name: "spillway:{g}:job:a';reboot;'", Is: "string", Should: "hash"}}}
+	if want := `(redis-cli RENAME 'spillway:{g}:job:a'\'';reboot;'\''' 'damaged:spillway:{g}:job:a'\'';reboot;'\''')`; !strings.Contains(err.Error(), want) {
+		t.Errorf("%s", err)
+	}
+}
