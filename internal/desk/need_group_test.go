@@ -43,6 +43,13 @@ func TestNeedsThatAreAlikeAreOne(t *testing.T) {
 	for i := range 6 {
 		want = append(want, fmt.Sprintf("paused: p%d: paused: %d; 2 jobs (EUR 1.50) | ", i, i/3))
 	}
+	full := make([]Need, 4)
+	for i := range full {
+		full[i] = Need{Kind: NeedUnserved, Gateway: fmt.Sprint("f", i), What: "Redis is full", Totals: euro, Do: lookAtRedis}
+	}
+	if got := GroupNeeds(full); len(got) != 1 || got[0].Text() != "f0, f1, f2 and 1 more: Redis is full; 8 jobs" || got[0].Do != lookAtRedis {
+		t.Errorf("in a full Redis: %+v", got)
+	}
 	slow := GroupNeeds([]Need{Overload{Process: "host.7", Gateways: []string{"a", "b"}}.need(), {Kind: NeedDenied, Gateway: "c", What: "denied"}})
 	if slow[0].Names() != "" || !strings.HasPrefix(slow[0].What, "a, b: ") || slow[1].Names() != "c" {
 		t.Errorf("gateways are named twice, or not at all: %+v", slow)

@@ -168,6 +168,9 @@ func (s Status) needs() (all []Need) {
 	return all
 }
 
+// lookAtRedis is what to do while Redis takes no writes.
+const lookAtRedis = "see what is wrong with Redis: dispatcher doctor"
+
 // heldNeed returns the need for what holds the gateway's calls back, if only an operator can end it.
 func (s Status) heldNeed() (Need, bool) {
 	v := s.Glance
@@ -188,6 +191,11 @@ func (s Status) heldNeed() (Need, bool) {
 	case Open:
 		return s.need(NeedCircuit, v.Hold.Reason, v.Since, waiting, "see the gateway's status page, and: dispatcher doctor"), lasts >= openLong
 	case Unserved:
+		if v.Refuses != "" {
+			n := s.need(NeedUnserved, v.Stopped, v.Since, waiting, lookAtRedis)
+			n.Runbook = runbook + "spillwaybooksunread"
+			return n, waiting.Jobs > 0
+		}
 		return s.need(NeedUnserved, v.Stopped, v.Since, waiting, fmt.Sprintf("dispatcher run -g %s", s.Gateway)), waiting.Jobs > 0
 	case Paused:
 		return s.need(NeedPaused, "paused: "+v.Hold.PauseWhy, v.Since, waiting, fmt.Sprintf("dispatcher resume -g %s", s.Gateway)), waiting.Jobs > 0 && lasts >= pausedLong
@@ -329,7 +337,7 @@ func GroupNeeds(all []Need) []NeedGroup {
 // likeness returns a key that is equal for similar needs. Since when a gateway is not served makes no
 // difference.
 func (n Need) likeness() string {
-	if n.Kind == NeedUnserved {
+	if n.Kind == NeedUnserved && n.Do != lookAtRedis {
 		return string(n.Kind)
 	}
 	return string(n.Kind) + " " + n.What
@@ -350,7 +358,9 @@ func groupOf(same []Need) NeedGroup {
 		g.Amount, g.NoAmount = nil, 0 // known only for the first of them
 	case NeedUnserved:
 		g.Amount, g.NoAmount = nil, 0
-		g.What, g.Do = "no dispatcher serves these gateways", "dispatcher run"
+		if g.Do != lookAtRedis {
+			g.What, g.Do = "no dispatcher serves these gateways", "dispatcher run"
+		}
 	}
 	if !slices.ContainsFunc(same, func(n Need) bool { return n.Do != same[0].Do }) || g.Kind == NeedUnserved {
 		return g

@@ -12,6 +12,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 // sign sets the last sign of life of the first gateway's dispatchers, from now on Redis's clock.
@@ -102,6 +103,31 @@ func TestThereIsNoETAWhileNobodyKnowsTheEnd(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// While Redis takes no writes, no dispatcher can give a sign of life. It may run, so nobody is told to start one.
+func TestASilentDispatcherIsNotMissedWhileRedisTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	r := setupAt(t, testkit.Server(t).URL(), "leak: {limits: [100/s]}")
+	r.sign(-time.Minute)
+	r.putBatch("b", 3)
+	full := func(most string) Glance {
+		t.Helper()
+		if err := r.db.Client.ConfigSet(t.Context(), "maxmemory", most).Err(); err != nil {
+			t.Fatal(err)
+		}
+		v, err := Look(t.Context(), r.db.Client, r.cfg.Gateways[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := full("1"); v.ETA >= 0 || !strings.HasPrefix(v.Stopped, "Redis takes no writes") || !strings.Contains(v.Stopped, "it is full (maxmemory)") || v.Refuses == "" {
+		t.Errorf("full: ETA %v, %q", v.ETA, v.Stopped)
+	}
+	if v := full("0"); !strings.HasPrefix(v.Stopped, "no dispatcher serves the gateway since") || v.Refuses != "" {
+		t.Errorf("not full: %q", v.Stopped)
 	}
 }
 

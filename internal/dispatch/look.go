@@ -15,6 +15,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/record"
+	"spillway/internal/redisdb"
 )
 
 // Glance is a snapshot of one gateway, with everything that status shows.
@@ -30,6 +31,8 @@ type Glance struct {
 	// Stopped says why the gateway is not called, if the end of that is unknown: it is paused, it fails or
 	// denies access, or no dispatcher serves it. It is empty otherwise.
 	Stopped string
+	// Refuses says why Redis takes no writes, if no dispatcher gives a sign of life: it can't write one then.
+	Refuses string
 	// Since is since when the gateway is held, paused or not served; zero if unknown.
 	Since time.Time
 	// ParkedNear is the bounds on parked jobs of which at least four fifths are used; others are zero.
@@ -97,7 +100,12 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if err != nil {
 		return v, err
 	}
-	v.Stopped, v.Since = endless(h, sign, alone), since(h, sign, alone)
+	if alone {
+		if v.Refuses, _, err = redisdb.Refuses(ctx, c, g.Name); err != nil {
+			return v, err
+		}
+	}
+	v.Stopped, v.Since = endless(h, sign, alone, v.Refuses), since(h, sign, alone)
 	if v.Slow, err = ledger.SlowOnes(ctx, c, g.Name, s.Now); err != nil {
 		return v, err
 	}
@@ -143,7 +151,7 @@ const neverServed = "no dispatcher has ever served the gateway: start one with \
 
 // endless says why a gateway is not called, if the end of that is unknown. It alone decides whether there is an
 // ETA.
-func endless(h bucket.Standing, sign incarnation.Sign, unserved bool) string {
+func endless(h bucket.Standing, sign incarnation.Sign, unserved bool, refuses string) string {
 	switch {
 	case h.Paused:
 		return "the gateway is paused: " + h.PauseWhy
@@ -153,6 +161,8 @@ func endless(h bucket.Standing, sign incarnation.Sign, unserved bool) string {
 		return h.Reason + "; one is asked for again at " + job.Moment(h.HeldUntil)
 	case h.Endless:
 		return "the gateway is held until it answers as it should, and " + triedAgain(h) + ": " + h.Reason
+	case refuses != "":
+		return "Redis takes no writes, so nothing is called, and no dispatcher can say that it serves the gateway: " + refuses
 	case sign.Last.IsZero():
 		return neverServed
 	case unserved:

@@ -161,6 +161,10 @@ func (x *examination) served(ctx context.Context, c redis.UniversalClient, g con
 	if err != nil || serves || v.Queued+v.Retrying+v.Scheduled+v.InFlight+v.Pending == 0 {
 		return err
 	}
+	if v.Refuses != "" {
+		x.add(warn("dispatcher", g.Name, "see what is said of Redis above", "jobs wait, and Redis takes no writes: %s", v.Refuses))
+		return nil
+	}
 	seen := "has ever served it"
 	if !last.IsZero() {
 		seen = "serves it since " + job.Moment(last)

@@ -137,6 +137,18 @@ func TestNobodyServes(t *testing.T) {
 	w.expect("standing", OK, "", "")
 }
 
+// While Redis takes no writes, a dispatcher that runs gives no sign of life.
+func TestNobodyIsMissedInAFullRedis(t *testing.T) {
+	t.Parallel()
+	name, s := testkit.Gateway(t), testkit.Server(t)
+	p := newNamed(t, s.URL(), name, `request: {url: "http://127.0.0.1:1/"}`, limits)
+	w := &ward{p, s.Client(), redisdb.NewKeys(name), p.p.Gateways[0]}
+	w.accept("a")
+	w.must(w.c.HSet(t.Context(), w.k.Alive(), "at", time.Now().Add(-time.Minute).UnixMicro()).Err())
+	w.must(w.c.ConfigSet(t.Context(), "maxmemory", "1").Err())
+	w.expect("dispatcher", Warn, "jobs wait, and Redis takes no writes: it is full (maxmemory)", "said of Redis")
+}
+
 func TestRestoredSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)

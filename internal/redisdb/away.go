@@ -291,7 +291,17 @@ func (db *DB) Writable(ctx context.Context, gateways []string) error {
 	if !strings.HasPrefix(db.at.scheme, "redis-cluster") && len(gateways) > 1 {
 		gateways = gateways[:1]
 	}
-	asked, err := db.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	why, refused, err := Refuses(ctx, db.Client, gateways...)
+	if why != "" {
+		return &Error{ErrAway, "Redis takes no writes, so no job goes in or out: " + why, "see what dispatcher doctor says of Redis", refused}
+	}
+	return err
+}
+
+// Refuses returns why Redis refuses writes for one of these gateways, with its answer; empty if it accepts them, or if the user may
+// not write. err is any other error.
+func Refuses(ctx context.Context, c redis.UniversalClient, gateways ...string) (why string, answer, err error) {
+	asked, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, g := range gateways {
 			p.SetArgs(ctx, NewKeys(g).Nobodys(), "", redis.SetArgs{Mode: "XX"}) // Redis refuses it like any write, and otherwise finds nothing to set
 		}
@@ -300,14 +310,14 @@ func (db *DB) Writable(ctx context.Context, gateways []string) error {
 	for _, a := range asked {
 		for answer, why := range refusals {
 			if says(a.Err(), []string{answer}) {
-				return &Error{ErrAway, "Redis takes no writes, so no job goes in or out: " + why, "see what dispatcher doctor says of Redis", a.Err()}
+				return why, a.Err(), nil
 			}
 		}
 	}
-	if err == redis.Nil {
-		return nil
+	if err == redis.Nil || redis.IsPermissionError(err) {
+		err = nil
 	}
-	return err
+	return "", nil, err
 }
 
 // Forgets returns which acknowledged writes this server may lose in a crash, and what to do; empty if none. wait is how
