@@ -285,6 +285,32 @@ func TestAGatewayIsCalledWhenTheFileHasItAgain(t *testing.T) {
 	r.calledOnce(r.name("up"))
 }
 
+// All jobs of a gateway are done, and the file has it under another name: there, the same file would be paid again. Doctor says so before.
+func TestDoctorNamesARenamedGatewayWhoseJobsAreOver(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	r := newRenamed(t)
+	up := r.name("up")
+	r.put(up)
+	r.calledOnce(up)
+	const want = "warn\trenamed\tup\t500 jobs of up, which the file does not have, were done; at stripe-eu, which has had no job, their ids are unknown"
+	cfg := r.name("stripe-eu")
+	db, err := dispatch.Open(t.Context(), cfg, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	db.Client.Del(t.Context(), redisdb.NewKeys("up").Alive()) // its last dispatcher has long stopped
+	if got := r.run("doctor"); !strings.Contains(got.out, want) || !strings.Contains(got.out, "dispatcher gateway rename up stripe-eu") {
+		t.Errorf("before a file is enqueued there: %+v", got)
+	}
+	if came := r.put(cfg); came[job.Enqueued] != 500 {
+		t.Fatal(came)
+	}
+	if got := r.run("doctor"); strings.Contains(got.out, "renamed") {
+		t.Errorf("a gateway with jobs is no new name: %+v", got)
+	}
+}
+
 func TestAGatewayIsForgotten(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	r := newRenamed(t)

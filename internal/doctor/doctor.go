@@ -243,7 +243,28 @@ func (x *examination) unlisted(ctx context.Context, db *redisdb.DB) error {
 	for _, u := range all {
 		x.add(warn("unlisted", u.Gateway, u.Hint(), "%s", u.Text()))
 	}
-	return err
+	if err != nil || x.p.Config.DedupeScope == config.DedupeAll {
+		return err
+	}
+	return x.renamed(ctx, db)
+}
+
+// renamed warns of gateways that are not configured and whose jobs are over, if a configured one has had no job:
+// it may be the new name of one of them, where their ids are unknown.
+func (x *examination) renamed(ctx context.Context, db *redisdb.DB) error {
+	known, err := desk.New(db.Client, x.p.Config.Gateways).Of(db.Client, x.p.Config.Names()).Known(ctx)
+	i := slices.IndexFunc(known, func(k desk.Known) bool { return k.InFile && k.Jobs == 0 && k.Done == 0 && k.Damaged == "" })
+	if err != nil || i < 0 {
+		return err
+	}
+	for _, k := range known {
+		if !k.InFile && !k.Served && k.Jobs == 0 && k.Done > 0 && k.Moving == "" && k.Damaged == "" {
+			x.add(warn("renamed", k.Gateway, fmt.Sprintf("if it was renamed, before a file is enqueued there: dispatcher gateway rename %s %s; if not, nothing", k.Gateway, known[i].Gateway),
+				"%s of %s, which the file does not have, were done; at %s, which has had no job, their ids are unknown, and a file that is sent again is paid again",
+				job.JobsText(k.Done), k.Gateway, known[i].Gateway))
+		}
+	}
+	return nil
 }
 
 func (x *examination) unreachable(err error) {

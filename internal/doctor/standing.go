@@ -57,8 +57,10 @@ func (x *examination) standing(ctx context.Context, c redis.UniversalClient, g c
 	if err := x.outcomes(ctx, c, g, v); err != nil {
 		return err
 	}
-	if err := x.served(ctx, c, g, v); err != nil {
-		return err
+	if doubt == "" { // dispatchers give no sign of life while the data is in doubt
+		if err := x.served(ctx, c, g, v); err != nil {
+			return err
+		}
 	}
 	if err := x.jobs(ctx, c, g, v.Now); err != nil {
 		return err

@@ -152,8 +152,12 @@ func TestNobodyIsMissedInAFullRedis(t *testing.T) {
 func TestRestoredSnapshot(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
+	w.accept("a")
 	w.must(w.c.HSet(t.Context(), w.k.Alive(), "line", "x", "at", 1_000_000, "df", 1_000_000, "ds", 900_000_000, "dl", "x").Err())
 	w.expect("snapshot", Fail, "restored to 1970-01-01", "--after-restore")
+	if r := w.examine(); has(r, "dispatcher", Warn, "", "") { // they run, and give no sign of life
+		t.Errorf("doctor says that no dispatcher runs:\n%s", list(r))
+	}
 }
 
 // history returns the history of n calls with this status. The last call was just now.
