@@ -84,7 +84,7 @@ func TestLanesComeAndGoWithJobsParked(t *testing.T) {
 			t.Fatalf("%d parked", s.Parked[job.Rejected])
 		}
 		for _, lane := range []string{"a", "b", "c"} { // as a program leaves it that has no flows
-			if c.Del(ctx, k.ParkedFlow("::"+lane), k.ParkedFlows()).Err() != nil || c.HDel(ctx, k.Counters(), "flowed").Err() != nil {
+			if c.Del(ctx, k.Parked("rejected")+":f:::"+lane, k.ParkedFlows()).Err() != nil || c.HDel(ctx, k.Counters(), "flowed").Err() != nil {
 				t.Fatal("what is of flows was not deleted")
 			}
 		}
