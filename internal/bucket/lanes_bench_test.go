@@ -203,7 +203,7 @@ func benchDequeue(b testing.TB) *redisdb.Script {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return redisdb.NewScript(string(text))
+	return redisdb.NewScript(redisdb.NowLua, string(text))
 }
 
 var (

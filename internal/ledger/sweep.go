@@ -156,9 +156,9 @@ func (b *Books) astray(ctx context.Context) ([]held, int64, error) {
 	return all, now, nil
 }
 
-// A live asynq server extends the lease of every task it has pulled to 30 s from now, every 5 s (asynq v0.26.0,
-// heartbeat.go), as long as the lease has not expired by its own clock. It does so in whole seconds of that
-// clock, which may be off. The first lease counts from the start of the dequeue, which may wait at the gate. So
+// A live server extends the lease of every task it has pulled to 30 s from now, every 5 s (asynq v0.26.0,
+// heartbeat.go), as long as the lease has not expired by its own clock. Leases are in whole seconds of Redis's
+// clock (dequeue.lua, renew.lua); those of an older version of the program are in its own, which may be off. So
 // a live server's lease may look old, but it keeps changing. A lease watched on Redis's clock that does not
 // change for longer than a heartbeat belongs to a dead server, or to none: the server never got the reply to
 // its dequeue. If a live server's task is taken for dead, the only cost is a stale task, because the job goes

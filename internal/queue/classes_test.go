@@ -58,7 +58,7 @@ func (c *classed) put(class job.Class, n int) {
 // pull pulls up to n tasks, and compares them with what the model pulls.
 func (c *classed) pull(n int) (ids []string) {
 	c.t.Helper()
-	tasks, err := pull(c.t.Context(), testkit.Client(c.t), c.k, wanted{leases: 2_000_000_000, most: n, order: c.order})
+	tasks, err := pull(c.t.Context(), testkit.Client(c.t), c.k, wanted{now: 2_000_000_000_000_000, most: n, order: c.order})
 	c.must(err)
 	for _, task := range tasks {
 		ids = append(ids, task.id)
@@ -197,7 +197,7 @@ func TestCalledJobsTakeTurnsWithClasses(t *testing.T) {
 		c.must(testkit.Client(t).HSet(t.Context(), c.k.Task(fmt.Sprintf("r%d~2", i)), "msg", "m", "state", "pending").Err())
 		c.must(testkit.Client(t).LPush(t.Context(), c.k.Retries(), fmt.Sprintf("r%d~2", i)).Err())
 	}
-	tasks, err := pull(t.Context(), testkit.Client(t), c.k, wanted{leases: 2_000_000_000, most: 6, order: c.order})
+	tasks, err := pull(t.Context(), testkit.Client(t), c.k, wanted{now: 2_000_000_000_000_000, most: 6, order: c.order})
 	c.must(err)
 	var got []string
 	for _, task := range tasks {

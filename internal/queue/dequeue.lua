@@ -1,4 +1,4 @@
--- dequeue.lua pulls tasks from the queue as asynq's own dequeue does, but several in one step, and from four lines in turn.
+-- dequeue.lua pulls tasks from the queue as asynq's own dequeue does, but several in one step, and from four lines in turn. Composed after NowLua.
 -- KEYS
 --    1  pending
 --    2  paused
@@ -11,7 +11,7 @@
 --    9  classes, where the gateway has some
 --   10… the lines of jobs that were never called, class by class, the highest first
 -- ARGV
---    1  when the leases end (Unix seconds)
+--    1  now (µs, 0 = Redis's): the leases begin then
 --    2  prefix of tasks
 --    3  how many at most
 --    4  "1": for a call that is sent ahead after a hold
@@ -156,13 +156,13 @@ load_classes()
 pulled_before = due_floors()
 pulled = pulled_before
 local called = call('LLEN', KEYS[5]) + call('LLEN', KEYS[6])
-local found, leases = {}, {}
+local found, leases, ends = {}, {}, int(math.floor(now_us(ARGV[1]) / 1000000) + 30) -- the lease that asynq gives a task (v0.26.0, internal/rdb: LeaseDuration)
 for i, id in ipairs((called > 0 or ARGV[4] == '1') and take_turns(most) or pull_fresh(most)) do
   local task = ARGV[2] .. id
   local hash = type(redis.pcall('HSET', task, 'state', 'active')) ~= 'table' -- a key of another type is left to a sweep, and does not keep back other tasks
   if hash then call('HDEL', task, 'pending_since') end
   found[2 * i - 1], found[2 * i] = id, hash and call('HGET', task, 'msg')
-  leases[2 * i - 1], leases[2 * i] = ARGV[1], id
+  leases[2 * i - 1], leases[2 * i] = ends, id
 end
 if #leases > 0 then call('ZADD', KEYS[4], unpack(leases)) end
 keep_floors()

@@ -103,3 +103,48 @@ func TestAServerRemovesWhatKilledOnesLeft(t *testing.T) {
 		return true
 	})
 }
+
+const leaseLength = 30 * time.Second
+
+// Leases are dated, renewed and judged by Redis's clock, however far a dispatcher's own is from it.
+func TestLeasesGoByRedisClock(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server, clock := testkit.SkewedServer(t)
+	clock.Step(-time.Hour)
+	r := setup(t)
+	r.c = server.Client()
+	r.srv = NewServer(r.c, r.srv.cfg)
+	ends := func(task, what string) {
+		t.Helper()
+		now, err := r.c.Time(ctx).Result()
+		end := r.c.ZScore(ctx, r.keys.Lease(), task).Val()
+		if left := time.Unix(int64(end), 0).Sub(now); err != nil || left > leaseLength || left < leaseLength/2 {
+			t.Errorf("the lease of a task that was %s has %s left by Redis's clock (%v), want %s", what, left, err, leaseLength)
+		}
+	}
+	r.put(1, 1)
+	if jobs := r.srv.src.pull(1, false); jobs[0].Err() != nil {
+		t.Fatal(jobs[0].Err())
+	}
+	ends("j1~1", "pulled")
+	r.c.ZAdd(ctx, r.keys.Lease(), redis.Z{Score: 1, Member: "j1~1"})
+	member := redis.Z{Score: float64(time.Now().Add(leaseLength).Unix()), Member: r.srv.mark + "j1~1"}
+	r.srv.consumer.ZAddXX(ctx, r.keys.Lease(), member, redis.Z{Score: member.Score, Member: r.srv.mark + "over"})
+	testkit.Eventually(t, 5*time.Second, "the lease to be renewed", func() bool { return r.c.ZScore(ctx, r.keys.Lease(), "j1~1").Val() > 1 })
+	ends("j1~1", "extended")
+	if n := r.c.ZCard(ctx, r.keys.Lease()).Val(); n != 1 {
+		t.Errorf("%d tasks have leases, and one is in hand", n)
+	}
+
+	r.c.HSet(ctx, r.keys.Task("at-work"), "msg", "junk", "state", "active")
+	r.c.LPush(ctx, r.keys.Active(), "at-work")
+	now := r.c.Time(ctx).Val()
+	r.c.ZAdd(ctx, r.keys.Lease(), redis.Z{Score: float64(now.Add(leaseLength).Unix()), Member: "at-work"})
+	if ids, _ := r.strays(); len(ids) > 0 {
+		t.Errorf("strays: %v, and a worker has the task", ids)
+	}
+	if err := Drop(ctx, r.c, r.gw, "at-work"); err != nil || r.c.LLen(ctx, r.keys.Active()).Val() != 2 {
+		t.Errorf("a task that a worker has is dropped: %v", err)
+	}
+}

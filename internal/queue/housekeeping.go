@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	_ "embed" // for the script
 	"errors"
 	"net"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"spillway/internal/redisdb"
 )
 
 // asynq's sets of live servers and of their workers' tasks. Each server writes them every 5 s and takes no task
@@ -128,24 +131,29 @@ func (c *consumer) Subscribe(ctx context.Context, channels ...string) *redis.Pub
 
 func isUnheard(text string) bool { return strings.HasPrefix(text, unheard) }
 
+//go:embed renew.lua
+var renewLua string
+
+var renewScript = redisdb.NewScript(redisdb.NowLua, renewLua)
+
 // leases holds back the lease extensions of one gateway's tasks until those of all gateways are known: hundreds
 // of gateways may share a server, which takes no task while it waits for Redis. If an extension fails, asynq
-// hears it the next time, 5 s later; a lease lasts 30 s.
+// hears it the next time, 5 s later; a lease lasts 30 s. Leases are extended by Redis's clock: asynq dates them
+// by its own.
 type leases struct {
 	mu      sync.Mutex
-	held    map[string][]redis.Z // by key
-	failed  map[string]error     // not reported to asynq yet
+	held    map[string][]any // tasks, by key
+	failed  map[string]error // not reported to asynq yet
 	sender  bool
 	sending sync.WaitGroup
 }
 
 // ZAddXX holds back the lease extensions of one gateway's tasks.
 func (c *consumer) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
-	own := make([]redis.Z, len(members))
+	own := make([]any, len(members))
 	for i, m := range members {
 		id, _ := m.Member.(string)
-		_, taskID := unmarked(id)
-		own[i] = redis.Z{Score: m.Score, Member: taskID}
+		_, own[i] = unmarked(id)
 	}
 	l := &c.leases
 	l.mu.Lock()
@@ -156,7 +164,7 @@ func (c *consumer) ZAddXX(ctx context.Context, key string, members ...redis.Z) *
 		delete(l.failed, key)
 	}
 	if l.held == nil {
-		l.held = make(map[string][]redis.Z)
+		l.held = make(map[string][]any)
 	}
 	if l.failed == nil {
 		l.failed = make(map[string]error)
@@ -184,12 +192,11 @@ func (c *consumer) putOff(ctx context.Context) bool {
 	if len(held) == 0 {
 		return false
 	}
-	cmds := make(map[string]*redis.IntCmd, len(held))
-	_, _ = c.UniversalClient.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its own error
-		for key, members := range held {
-			cmds[key] = p.ZAddXX(ctx, key, members...)
+	cmds := make(map[string]*redis.Cmd, len(held))
+	_ = renewScript.Pipelined(ctx, c.UniversalClient, func(run redisdb.Runner) { // each run has its own error
+		for key, tasks := range held {
+			cmds[key] = run([]string{key}, tasks...)
 		}
-		return nil
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ func (r *rig) line(key, name string, n int) {
 // pulls returns the ids that one pull brings.
 func (r *rig) pulls(n int, ahead bool) string {
 	r.t.Helper()
-	tasks, err := pull(r.t.Context(), r.c, newTaskKeys(r.gw), wanted{leases: 1234, most: n, ahead: ahead})
+	tasks, err := pull(r.t.Context(), r.c, newTaskKeys(r.gw), wanted{now: 1204_000_000, most: n, ahead: ahead})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -17,12 +17,12 @@ import (
 //go:embed dequeue.lua
 var dequeueLua string
 
-var dequeueScript = redisdb.NewSharedScript(dequeueLua)
+var dequeueScript = redisdb.NewSharedScript(redisdb.NowLua, dequeueLua)
 
 // wanted says what to pull.
 type wanted struct {
-	// leases is the end of the pulled tasks' leases, in Unix seconds.
-	leases int64
+	// now is when the pulled tasks' leases begin, in µs; zero means by Redis's clock.
+	now int64
 	// most is the most tasks to pull; at least 1.
 	most int
 	// ahead marks the pull for a probe after a hold, which checks whether the gateway is back: it prefers a job
@@ -42,7 +42,7 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 	if w.ahead {
 		ahead = 1
 	}
-	keys, args := k.dequeue, []any{w.leases, k.TaskPrefix(), w.most, ahead}
+	keys, args := k.dequeue, []any{w.now, k.TaskPrefix(), w.most, ahead}
 	if w.order.text != "" {
 		keys, args = slices.Concat(keys, w.order.keys), append(args, w.order.text)
 	}
@@ -86,7 +86,7 @@ type puller func(n int, ahead bool) []*redis.Cmd
 // pull pulls tasks, whose leases begin now.
 func (c *source) pull(n int, ahead bool) []*redis.Cmd {
 	ctx := context.Background()
-	tasks, err := pull(ctx, c.redis, c.keys, wanted{leases: time.Now().Add(leaseLength).Unix(), most: n, ahead: ahead, order: *c.order.Load()})
+	tasks, err := pull(ctx, c.redis, c.keys, wanted{most: n, ahead: ahead, order: *c.order.Load()})
 	cmds := make([]*redis.Cmd, n)
 	for i := range cmds {
 		cmds[i] = redis.NewCmd(ctx)

@@ -81,7 +81,7 @@ func TestSeveralArePulledAsOneIs(t *testing.T) {
 	t.Parallel()
 	alone, with := setup(t), setup(t)
 	together := func(r *rig, n int) []activeTask {
-		tasks, err := pull(t.Context(), r.c, newTaskKeys(r.gw), wanted{leases: 1234, most: n})
+		tasks, err := pull(t.Context(), r.c, newTaskKeys(r.gw), wanted{now: 1204_000_000, most: n})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,8 +88,6 @@ const (
 	// mostAtOnce is the most jobs for one pull: as many slots as the pacer reserves at once. asynq takes them
 	// within a millisecond.
 	mostAtOnce = 128
-	// leaseLength is the length of a task's lease, as in asynq (v0.26.0, internal/rdb: LeaseDuration).
-	leaseLength = 30 * time.Second
 	// comesWithin is longer than the time from asynq's taking a task to the start of its handler, or to its end
 	// without one.
 	comesWithin = time.Minute

@@ -18,13 +18,12 @@ var straysLua string
 var dropLua string
 
 var (
-	straysScript = redisdb.NewScript(straysLua)
-	dropScript   = redisdb.NewScript(dropLua)
+	straysScript = redisdb.NewScript(redisdb.NowLua, straysLua)
+	dropScript   = redisdb.NewScript(redisdb.NowLua, dropLua)
 )
 
 const (
-	// leaseGrace is how long after the end of a lease a task is left alone, because asynq sets leases by its
-	// worker's clock.
+	// leaseGrace is how long after the end of a lease a task is left alone: a heartbeat may be late.
 	leaseGrace = 5 * time.Second
 	mostStrays = 100 // per call
 )
@@ -39,7 +38,7 @@ type Stray struct {
 // Strays returns up to 100 strays of a gateway's queue.
 func Strays(ctx context.Context, c redis.UniversalClient, gateway string) ([]Stray, error) {
 	k := redisdb.NewKeys(gateway)
-	v, err := straysScript.Run(ctx, c, places(k), deadline(), k.TaskPrefix(), mostStrays).StringSlice()
+	v, err := straysScript.Run(ctx, c, places(k), leaseGrace.Seconds(), k.TaskPrefix(), mostStrays).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("looking for stray tasks of %s: %w", gateway, err)
 	}
@@ -57,7 +56,7 @@ func Strays(ctx context.Context, c redis.UniversalClient, gateway string) ([]Str
 // Drop removes a stray from asynq's keys; park it first. If it is no longer a stray, Drop does nothing.
 func Drop(ctx context.Context, c redis.UniversalClient, gateway, taskID string) error {
 	k := redisdb.NewKeys(gateway)
-	if err := dropScript.Run(ctx, c, append(places(k), k.Task(taskID)), deadline(), taskID).Err(); err != nil {
+	if err := dropScript.Run(ctx, c, append(places(k), k.Task(taskID)), leaseGrace.Seconds(), taskID).Err(); err != nil {
 		return fmt.Errorf("removing stray task %s of %s: %w", taskID, gateway, err)
 	}
 	return nil
@@ -66,6 +65,3 @@ func Drop(ctx context.Context, c redis.UniversalClient, gateway, taskID string) 
 func places(k redisdb.Keys) []string {
 	return []string{k.Active(), k.Lease(), k.AsynqRetry(), k.AsynqArchive()}
 }
-
-// deadline returns the latest end of a lease that has certainly expired, in Unix seconds.
-func deadline() int64 { return time.Now().Add(-leaseGrace).Unix() }
