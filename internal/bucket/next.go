@@ -54,7 +54,7 @@ func (p *Pacer) next(ctx context.Context) (job.Slot, error) {
 		}
 		pl := p.plan.Load()
 		if early := p.early(pl); early > 0 {
-			if err := p.sleep(ctx, early, nil); err != nil {
+			if err := p.sleep(ctx, early, p.spare); err != nil {
 				return job.Slot{}, err
 			}
 			continue
@@ -155,7 +155,7 @@ func (p *Pacer) after(ctx context.Context, g grant, err error, tries *retries) e
 	case stateHeld, statePaused, stateFull, stateWaiting, stateBraked, stateStale:
 		return p.sleep(ctx, min(g.hint, heldPoll), p.wake)
 	default:
-		return p.sleep(ctx, min(max(g.hint, shortestNap), heldPoll), nil)
+		return p.sleep(ctx, min(max(g.hint, shortestNap), heldPoll), p.spare)
 	}
 }
 

@@ -111,6 +111,7 @@ type Pacer struct {
 
 	nextTurn, takeTurn chan struct{} // the holder of the token may reserve
 	wake               chan struct{}
+	spare              chan struct{} // units were given back: the next slot may be earlier than Redis said
 	closed             chan struct{}
 	asks, given        atomic.Int64 // reservations, and slots from them
 	handled            atomic.Int64 // how many jobs can be handled at once; zero means one
@@ -168,6 +169,7 @@ func NewPacer(c redis.UniversalClient, cfg PacerConfig, m *Metrics) (*Pacer, err
 		nextTurn:   make(chan struct{}, 1),
 		takeTurn:   make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),
+		spare:      make(chan struct{}, 1),
 		closed:     make(chan struct{}),
 		pace:       newReadiness(),
 		known:      knowledge{epoch: -1},

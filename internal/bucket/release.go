@@ -3,6 +3,7 @@ package bucket
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"spillway/internal/job"
@@ -114,10 +115,47 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 		return err
 	}
 	p.meters.released.Add(int64(freed))
+	if freed > 0 {
+		p.sooner()
+	}
 	if shape == "" {
 		p.meters.lost.Add(int64(len(slots)))
 	}
 	return nil
+}
+
+// Trim gives back the units of a slot that its job does not need, and returns the slot with its new cost. After
+// an error it is not known which cost Redis counts: the slot must not be used, but be released. A slot that
+// comes with its job has the cost of the job.
+func (p *Pacer) Trim(ctx context.Context, s job.Slot, need int64) (job.Slot, error) {
+	if need = max(need, 1); s.Cost <= need || s.Flow.Kept || !p.bounds.current(s.Era) {
+		return s, nil
+	}
+	pl := p.plan.Load()
+	keys := append([]string{p.keys.Pace()}, p.lists(len(pl.windows))...)
+	args := []any{pl.spacing, pl.shape, s.At, p.late.edge(s), s.Cost, need, s.StateID}
+	for _, w := range pl.windows {
+		args = append(args, w.width)
+	}
+	within, cancel := p.within(ctx, answerWithin)
+	defer cancel()
+	done, err := trimScript.Run(within, p.client, keys, args...).Bool()
+	if err != nil {
+		return s, fmt.Errorf("units of a slot of %s could not be given back: %w", p.gateway, err)
+	}
+	if done {
+		s.Cost = need
+		p.sooner()
+	}
+	return s, nil
+}
+
+// sooner says that the next slot may be earlier than Redis said.
+func (p *Pacer) sooner() {
+	select {
+	case p.spare <- struct{}{}:
+	default:
+	}
 }
 
 // End says that the slot's call ended and frees its place among the calls in flight. Without a cap it costs no

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
+	"spillway/internal/job"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -75,6 +77,102 @@ func TestPermitsThatGoBackAreFoundAmongThousands(t *testing.T) {
 		}
 		if got := client.HGet(t.Context(), keys.Pace(), "n1").Val(); got != fmt.Sprint(units) {
 			t.Errorf("seed %d: %s units are counted, want %d", seed, got, units)
+		}
+	}
+}
+
+// What a slot costs more than its job is there for others at once, in windows that are exact and in those kept in parts. The slot is found at its new cost.
+func TestASlotGivesBackWhatItsJobDoesNotNeed(t *testing.T) {
+	w, ctx := scenario(t)
+	cfg := PacerConfig{Limits: []job.Limit{per(10, time.Second), per(2000, time.Minute)}, Burst: 10}
+	p := w.pacer(cfg)
+	full := w.reserve(p, wish{want: 1, cost: 10})
+	w.expect(full, stateOK, 1)
+	w.expect(w.reserve(p, wish{want: 1, cost: 1}), "horizon", 0)
+	s, err := p.Trim(ctx, full.slots[0], 1)
+	if err != nil || s.Cost != 1 {
+		t.Fatalf("the slot costs %d: %v", s.Cost, err)
+	}
+	units := func(want string) {
+		t.Helper()
+		for _, field := range []string{"n1", "n2"} {
+			if got := w.client.HGet(ctx, w.keys.Pace(), field).Val(); got != want {
+				t.Errorf("%s units are counted in %s, want %s", got, field, want)
+			}
+		}
+	}
+	units("1")
+	rest := w.reserve(p, wish{want: 16, cost: 1})
+	w.expect(rest, stateOK, 9)
+	units("10")
+	if err := p.Release(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+	units("9")
+	again, err := p.Trim(ctx, s, 1)
+	if err != nil || again != s {
+		t.Errorf("a slot that costs no more than its job is %+v: %v", again, err)
+	}
+	other := rest.slots[0]
+	other.Cost, other.StateID = 7, other.StateID+1
+	if again, err = p.Trim(ctx, other, 1); err != nil || again.Cost != 7 {
+		t.Errorf("a slot of another state costs %d: %v", again.Cost, err)
+	}
+	units("9")
+}
+
+// A slot that comes back is given out at once, even if the next one was far away when Redis was last asked.
+func TestASlotThatComesBackIsNotSleptThrough(t *testing.T) {
+	t.Parallel()
+	client, gateway := testkit.Client(t), testkit.Gateway(t)
+	p := newTestPacer(t, client, PacerConfig{Gateway: gateway, Limits: []job.Limit{per(1, 5*time.Second)}})
+	client.LPush(t.Context(), redisdb.NewKeys(gateway).Pending(), "a~1", "b~1", "c~1")
+	took := time.Hour
+	for range 3 { // a busy machine may be slow now and then
+		s, err := p.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := make(chan job.Slot)
+		go func() {
+			s, _ := p.Next(t.Context())
+			next <- s
+		}()
+		seen := 0 // by then it is asleep
+		testkit.Eventually(t, 5*time.Second, "the next slot to be waited for", func() bool { seen += len(p.nextTurn); return seen == 20 })
+		began := time.Now()
+		_ = p.Release(t.Context(), s)
+		s = <-next
+		took = min(took, time.Since(began))
+		p.Empty(t.Context(), s)
+	}
+	if took > heldPoll/2 {
+		t.Errorf("a slot that came back was used after %s", took)
+	}
+}
+
+// While the call of a job with a cost is due soon and its job was pulled already, the next slot is for the job behind it.
+func TestTheNextSlotIsForTheJobBehindThoseThatWerePulled(t *testing.T) {
+	w, ctx := scenario(t)
+	p := w.pacer(hundred())
+	w.client.LPush(ctx, w.keys.Pending(), "a~1", "b~1", "c~1", "d~1") // a is next
+	w.client.HSet(ctx, w.keys.Costs(), "a~1", 2, "b~1", 5, "c~1", 7)
+	first := w.reserve(p, wish{want: 1, lead: 1000}).slots
+	if len(first) != 1 || first[0].Cost != 2 || !first[0].Costly {
+		t.Fatalf("the first slot is %+v", first)
+	}
+	w.client.RPop(ctx, w.keys.Pending()) // as dequeue.lua does
+	w.client.HSet(ctx, w.keys.Hold(), "pulled", first[0].At)
+	for i, want := range []int64{5, 7} {
+		if g := w.reserve(p, wish{want: 1, lead: 1000}); len(g.slots) != 1 || g.slots[0].Cost != want {
+			t.Fatalf("slot %d is %+v, want one that costs %d", i, g.slots, want)
+		}
+	}
+	w.pass(2 * time.Second)
+	w.client.HSet(ctx, w.keys.Hold(), "pulled", w.now+time.Hour.Microseconds()) // Redis's clock was set back
+	for i, want := range []int64{5, 7} {                                        // nothing was pulled
+		if g := w.reserve(p, wish{want: 1, lead: 1000}); len(g.slots) != 1 || g.slots[0].Cost != want {
+			t.Fatalf("slot %d is %+v, want one that costs %d", i, g.slots, want)
 		}
 	}
 }

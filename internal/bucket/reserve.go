@@ -90,6 +90,7 @@ func (p *Pacer) reserve(ctx context.Context, w wish) (grant, error) {
 	}
 	leapt, era := p.bounds.observe(sent, received, r.now)
 	for i := range r.slots {
+		r.slots[i].Costly = r.costly
 		r.slots[i].Era, r.slots[i].Seen, r.slots[i].Number = era, seen, p.given.Add(1)
 		r.slots[i].Counted, r.slots[i].StateID = r.slots[i].At+w.allow, r.pacer.id
 		p.congestion.start(r.slots[i], received, w.short)
@@ -191,6 +192,7 @@ type reply struct {
 	now, hint, held, epoch int64
 	pacer                  pacerState
 	probing, leased        bool
+	costly                 bool // jobs have costs of their own
 	slots                  []job.Slot
 	loss                   Loss
 }
@@ -218,7 +220,7 @@ func decode(v []any, picked bool) (reply, error) {
 			return reply{}, fmt.Errorf("reserve.lua answered %v at place %d: is another version of the program using this Redis?", v[i], i)
 		}
 	}
-	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, pacer: b}
+	r := reply{state: state(name), now: n[1], hint: n[2], held: n[3], epoch: n[4], probing: n[5]&1 == 1, leased: n[5]&2 == 2, costly: n[5]&4 == 4, pacer: b}
 	if r.state == stateLost && len(n) == head+2 {
 		r.loss = newLoss(n[head], n[head+1])
 		return r, nil

@@ -37,7 +37,7 @@
 --   24  a number of the caller's own
 --   25… for each window: units N; R until a permit is ready again; width of its sub-buckets (0 = exact); how much longer a permit takes because of those gains; how much longer for
 --       this caller alone, which has not watched the clock for the whole window
--- returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases), s, o, slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again
+-- returns {state, now, hint, held until, epoch, 1 if calls wait for a probe (2 if slots have leases, 4 if jobs have costs), s, o, slot, cost, slot, cost, …}; lease i is name:i. hint: µs after which to ask again
 --    ok       slots follow, at least one
 --    idle     no job waits
 --    ahead    slots enough are out for the jobs that wait
@@ -75,11 +75,12 @@ local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'c
 local FIXED = #fields
 for k = 1, K do fields[FIXED + k] = 'n' .. k end
 local pace = call('HMGET', KEYS[1], unpack(fields))
-local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom', 'brake')
+local hold = call('HMGET', KEYS[2], 'until', 'need', 'probe', 'epoch', 'paused', 'few', 'fewat', 'fewfrom', 'brake', 'pulled')
 local last, tat, quiet, clock = tonumber(pace[1]) or 0, tonumber(pace[2]) or 0, tonumber(pace[3]) or 0, tonumber(pace[4]) or 0
 local held, need, probe = tonumber(hold[1]) or 0, tonumber(hold[2]) or 0, tonumber(hold[3]) or 0
+local costly = false -- jobs have costs of their own
 local function answer(state, hint)
-  local out = {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0), int(last)}
+  local out = {state, int(real_now), int(math.max(hint, 0)), int(held), hold[4] or '0', need + (cap > 0 and 2 or 0) + (costly and 4 or 0), int(last)}
   out[8] = pace[9] or ''
   return out
 end

@@ -51,6 +51,8 @@ var (
 	recallLua string
 	//go:embed release.lua
 	releaseLua string
+	//go:embed trim.lua
+	trimLua string
 	//go:embed late.lua
 	lateLua string
 	//go:embed reshape.lua
@@ -81,6 +83,7 @@ var (
 	scopedScript    = redisdb.NewScript(scopedText...)
 	scopedOKScript  = redisdb.NewScript(scopedOKText...)
 	releaseScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, releaseLua)
+	trimScript      = redisdb.NewScript(redisdb.NowLua, poolLua, trimLua)
 	lateScript      = redisdb.NewSharedScript(redisdb.NowLua, poolLua, lateLua)
 	reshapeScript   = redisdb.NewScript(redisdb.NowLua, poolLua, reshapeLua)
 	succeededScript = redisdb.NewScript(redisdb.NowLua, record.OutageLua, succeededLua)

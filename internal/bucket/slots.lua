@@ -30,19 +30,22 @@ local function upcoming(most, first, called, ahead)
   return tasks
 end
 
--- Slots that were already given out, to any process, are for the jobs that come first.
+-- Slots that were already given out, to any process, are for the jobs that come first, except that jobs with costs are no longer in their lines once they were
+-- pulled for a slot (dequeue.lua).
 local function slots_ahead()
-  if last <= now or width[1] > 0 then return 0 end
+  local pulled = costly and tonumber(hold[10]) or 0
+  local from = pulled < now + horizon and math.max(now, pulled) or now -- Redis's clock was set back
+  if last <= from or width[1] > 0 then return 0 end
   local count, seen = 0, 0
   local v
   repeat
     v = call('LRANGE', KEYS[10], -seen - POOL_CHUNK, -seen - 1)
     for i = 1, #v, 2 do
-      if tonumber(v[i]) > now + allowance then count = count + 1 end
+      if tonumber(v[i]) > from + allowance then count = count + 1 end
     end
     seen = seen + POOL_CHUNK
-  until not v[1] or tonumber(v[1]) <= now + allowance or seen == POOL_REACH
-  return math.min(count, math.floor((last - now + tolerance) / T) + 1) -- other processes may allow for more: some of these were called already
+  until not v[1] or tonumber(v[1]) <= from + allowance or seen == POOL_REACH
+  return math.min(count, math.floor((last - from + tolerance) / T) + 1) -- other processes may allow for more: some of these were called already
 end
 
 local costs = {}
@@ -52,11 +55,12 @@ if asked == 0 then
   if #KEYS > 9 + K + KEPT_MOST then first = {unpack(KEYS, 10 + K + KEPT_MOST)} end
   for _, line in ipairs(first) do pending = pending + call('LLEN', line) end
   if pending == 0 then return answer('idle', 0) end
-  local priced, ahead = call('EXISTS', KEYS[5]) == 1, 0
-  if priced or pending <= POOL_CHUNK then ahead = slots_ahead() end
+  local ahead = 0
+  costly = call('EXISTS', KEYS[5]) == 1
+  if costly or pending <= POOL_CHUNK then ahead = slots_ahead() end
   want = math.min(want, pending - ahead)
   if want < 1 then return answer('ahead', math.min(last - now, horizon)) end
-  if priced then
+  if costly then
     costs = call('HMGET', KEYS[5], unpack(upcoming(ahead + want, first, called, need == 1), ahead + 1))
   end
 end

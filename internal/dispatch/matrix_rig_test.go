@@ -109,16 +109,17 @@ func (p *eager) Take(_ context.Context, cost int64, _ string) (job.Slot, error) 
 func (p *eager) Retake(ctx context.Context, cost int64, id string) (job.Slot, error) {
 	return p.Take(ctx, cost, id)
 }
-func (p *eager) Passed(job.Slot, time.Time) bool                  { return false }
-func (p *eager) Behind(job.Slot, time.Time) (time.Duration, bool) { return 0, true }
-func (p *eager) Due(job.Slot) time.Time                           { return time.Now() }
-func (p *eager) TooLate(job.Slot, time.Time) bool                 { return false }
-func (p *eager) Ready(job.Slot, time.Time)                        {}
-func (p *eager) Written(job.Slot, time.Time)                      {}
-func (p *eager) Release(context.Context, ...job.Slot) error       { return nil }
-func (p *eager) End(context.Context, job.Slot)                    {}
-func (p *eager) Fewer(context.Context) (int64, error)             { return 1, nil }
-func (p *eager) Succeeded(context.Context, job.Slot, bool) bool   { return false }
+func (p *eager) Passed(job.Slot, time.Time) bool                               { return false }
+func (p *eager) Behind(job.Slot, time.Time) (time.Duration, bool)              { return 0, true }
+func (p *eager) Due(job.Slot) time.Time                                        { return time.Now() }
+func (p *eager) TooLate(job.Slot, time.Time) bool                              { return false }
+func (p *eager) Ready(job.Slot, time.Time)                                     {}
+func (p *eager) Written(job.Slot, time.Time)                                   {}
+func (p *eager) Release(context.Context, ...job.Slot) error                    { return nil }
+func (p *eager) Trim(_ context.Context, s job.Slot, _ int64) (job.Slot, error) { return s, nil }
+func (p *eager) End(context.Context, job.Slot)                                 {}
+func (p *eager) Fewer(context.Context) (int64, error)                          { return 1, nil }
+func (p *eager) Succeeded(context.Context, job.Slot, bool) bool                { return false }
 
 // Failed holds everybody where the gateway asks for it. A failure alone is no outage, and spends its job's attempt.
 func (p *eager) Failed(_ context.Context, f job.Failure) (job.Fallout, error) {

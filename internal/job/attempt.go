@@ -210,6 +210,8 @@ type Slot struct {
 	// Task is the task to be called at the slot, and Message is asynq's message for it, until the queue has
 	// taken the job over. Both are empty if the queue is to pull a task.
 	Task, Message string
+	// Costly says that jobs have costs of their own, and that the slot was taken for the job whose turn it was.
+	Costly bool
 	// Probe marks the slot of the single call that is sent ahead after a hold.
 	Probe bool
 }

@@ -15,7 +15,8 @@
 --    2  prefix of tasks
 --    3  how many at most
 --    4  "1": for a call that is sent ahead after a hold
---    5  if it has classes, for each in that order: name, floor (percent of these calls, 0 = none), number of lines, each followed by a blank
+--    5  the latest slot that they are pulled for, if jobs have costs (µs, 0 = they have none)
+--    6  if it has classes, for each in that order: name, floor (percent of these calls, 0 = none), number of lines, each followed by a blank
 -- returns {task id, its message (false: it has none), …} in the order in which they were pulled
 -- due and pending have the jobs that were never called; those of due go first. retries has jobs whose back-off is over, replays those that were
 -- called before they were parked. While jobs wait that were never called, the other two together take at most every second place, and none
@@ -24,6 +25,7 @@
 -- With classes, the jobs that were never called go by class: the highest first, except that a class may be owed its floor. It is owed if its field in classes
 -- (the number of such jobs pulled, #, by which it must be served) is not above #; the earliest goes first. Nothing is saved up: a class without jobs starts from the present number.
 -- Fields of the hold: turn (1: the last task pulled was of a job that was called before)  probed (calls sent ahead in vain in this hold)
+--      pulled (the latest slot that jobs with costs were pulled for: reserve.lua tells by it for which of those that wait the slots to come are)
 local call = redis.call
 if call('EXISTS', KEYS[2]) == 1 then return {} end
 
@@ -48,7 +50,7 @@ end
 local classes, floors = {}, false
 local function load_classes()
   local key = 10
-  for name, floor, lines in string.gmatch(ARGV[5] or '', '(%S+) (%d+) (%d+) ') do
+  for name, floor, lines in string.gmatch(ARGV[6] or '', '(%S+) (%d+) (%d+) ') do
     local class = {name = name, floor = tonumber(floor), lines = {}, jobs = 0}
     for i = 1, tonumber(lines) do
       class.lines[i], key = KEYS[key], key + 1
@@ -117,7 +119,7 @@ end
 
 -- pull_fresh takes tasks of jobs that were never called.
 local function pull_fresh(most)
-  if ARGV[5] then return pull_of_classes(most) end
+  if ARGV[6] then return pull_of_classes(most) end
   local ids = pull_all(KEYS[8], most)
   for _, id in ipairs(pull_all(KEYS[1], most - #ids)) do ids[#ids + 1] = id end
   return ids
@@ -166,4 +168,7 @@ for i, id in ipairs((called > 0 or ARGV[4] == '1') and take_turns(most) or pull_
 end
 if #leases > 0 then call('ZADD', KEYS[4], unpack(leases)) end
 keep_floors()
+local slot = tonumber(ARGV[5])
+local behind = slot - (slot > 0 and tonumber(call('HGET', KEYS[7], 'pulled')) or 0)
+if behind > 0 or behind < -1000000 then call('HSET', KEYS[7], 'pulled', ARGV[5]) end -- if it is far behind, Redis's clock was set back
 return found

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"spillway/internal/job"
 	"spillway/internal/testkit"
 )
 
@@ -124,7 +125,7 @@ func TestLeasesGoByRedisClock(t *testing.T) {
 		}
 	}
 	r.put(1, 1)
-	if jobs := r.srv.src.pull(1, false); jobs[0].Err() != nil {
+	if jobs := r.srv.src.pull(make([]job.Slot, 1)); jobs[0].Err() != nil {
 		t.Fatal(jobs[0].Err())
 	}
 	ends("j1~1", "pulled")

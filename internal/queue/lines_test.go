@@ -1,10 +1,15 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"spillway/internal/job"
 )
 
 // line puts n tasks, named name1, name2 and so on, into one of the queue's lines.
@@ -115,5 +120,29 @@ func TestEverySecondCallSentAheadIsOfTheLastJob(t *testing.T) {
 	}
 	if text := strings.Join(got, " "); text != "d1 n2 d2 n1" {
 		t.Errorf("sent ahead: %s", text)
+	}
+}
+
+// A pull for slots of jobs with costs leaves word of the latest one, and no other pull does.
+func TestAPullForCostlySlotsIsNoted(t *testing.T) {
+	t.Parallel()
+	r := setup(t)
+	for i, c := range []struct {
+		slots []job.Slot
+		want  string
+	}{
+		{[]job.Slot{{At: 5_000_000}}, ""},
+		{[]job.Slot{{At: 5_000_000, Costly: true}, {At: 5_000_100, Costly: true}, {At: 6_000_000}}, "5000100"},
+		{[]job.Slot{{At: 5_000_000, Costly: true}}, "5000100"}, // another process was ahead
+		{[]job.Slot{{At: 3_000_000, Costly: true}}, "3000000"}, // Redis's clock was set back
+	} {
+		for _, cmd := range r.srv.src.pull(c.slots) {
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+		}
+		if got := r.c.HGet(t.Context(), r.keys.Hold(), "pulled").Val(); got != c.want {
+			t.Errorf("pull %d: the latest slot is %q, want %q", i, got, c.want)
+		}
 	}
 }

@@ -194,7 +194,7 @@ func TestAPulledJobDoesNotWaitForTheSlotsWithoutOne(t *testing.T) {
 	pulled := make(chan struct{})
 	go func() {
 		defer close(pulled)
-		c.pullAt(context.Background(), []job.Slot{{At: 1}, {At: 2}}, func(int, bool) []*redis.Cmd {
+		c.pullAt(context.Background(), []job.Slot{{At: 1}, {At: 2}}, func([]job.Slot) []*redis.Cmd {
 			one := redis.NewCmd(context.Background())
 			one.SetVal(string(message))
 			return []*redis.Cmd{one, nothing(context.Background())}

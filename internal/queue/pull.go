@@ -28,6 +28,8 @@ type wanted struct {
 	// ahead marks the pull for a probe after a hold, which checks whether the gateway is back: it prefers a job
 	// that was never called.
 	ahead bool
+	// slot is the latest slot that the tasks are pulled for, if jobs have costs (µs on Redis's clock); else zero.
+	slot int64
 	// order is the order of jobs never called.
 	order order
 }
@@ -42,7 +44,7 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 	if w.ahead {
 		ahead = 1
 	}
-	keys, args := k.dequeue, []any{w.now, k.TaskPrefix(), w.most, ahead}
+	keys, args := k.dequeue, []any{w.now, k.TaskPrefix(), w.most, ahead, w.slot}
 	if w.order.text != "" {
 		keys, args = slices.Concat(keys, w.order.keys), append(args, w.order.text)
 	}
@@ -65,7 +67,7 @@ func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([
 func pullFor(ctx context.Context, slots []job.Slot, pull puller) (cmds []*redis.Cmd, took time.Duration) {
 	if !slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Task != "" }) {
 		begun := time.Now()
-		cmds = pull(len(slots), slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Probe }))
+		cmds = pull(slots)
 		return cmds, time.Since(begun)
 	}
 	for i, s := range slots {
@@ -79,15 +81,22 @@ func pullFor(ctx context.Context, slots []job.Slot, pull puller) (cmds []*redis.
 	return cmds, 0
 }
 
-// puller pulls n jobs in one round trip. It returns n replies; those without a job are like the reply of an
-// empty queue.
-type puller func(n int, ahead bool) []*redis.Cmd
+// puller pulls a job for each slot in one round trip. It returns as many replies; those without a job are like
+// the reply of an empty queue.
+type puller func(slots []job.Slot) []*redis.Cmd
 
 // pull pulls tasks, whose leases begin now.
-func (c *source) pull(n int, ahead bool) []*redis.Cmd {
+func (c *source) pull(slots []job.Slot) []*redis.Cmd {
 	ctx := context.Background()
-	tasks, err := pull(ctx, c.redis, c.keys, wanted{most: n, ahead: ahead, order: *c.order.Load()})
-	cmds := make([]*redis.Cmd, n)
+	w := wanted{most: len(slots), order: *c.order.Load()}
+	for _, s := range slots {
+		w.ahead = w.ahead || s.Probe
+		if s.Costly {
+			w.slot = max(w.slot, s.At)
+		}
+	}
+	tasks, err := pull(ctx, c.redis, c.keys, w)
+	cmds := make([]*redis.Cmd, len(slots))
 	for i := range cmds {
 		cmds[i] = redis.NewCmd(ctx)
 		switch {

@@ -373,7 +373,7 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	r.put(1, 8)
 	ctx := context.Background()
 	for i := 1; i <= 6; i++ {
-		pull := func(int, bool) []*redis.Cmd {
+		pull := func([]job.Slot) []*redis.Cmd {
 			return []*redis.Cmd{dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Paused(), r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix())}
 		}
 		c.air++

@@ -20,7 +20,7 @@ type pulls struct{ n, most atomic.Int64 }
 func (p *pulls) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (p *pulls) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if args := cmd.Args(); len(args) == 15 && args[2] == 8 { // dequeue.lua's
+		if args := cmd.Args(); len(args) == 16 && args[2] == 8 { // dequeue.lua's
 			if jobs, _ := args[13].(int); jobs > 1 {
 				p.n.Add(1)
 				p.most.Store(max(p.most.Load(), int64(jobs)))

@@ -113,10 +113,13 @@ func (f fence) over(now time.Time) bool {
 	return !ok || behind > f.behind || now.After(f.latest)
 }
 
-// fit replaces a slot that costs less than this job by one of the job's cost.
+// fit makes a slot cost what this job costs, or replaces it by one that does.
 func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slot, error) {
 	if slot.Cost >= a.Job.Cost {
-		return slot, nil
+		trimmed, err := w.cfg.Pacer.Trim(ctx, slot, a.Job.Cost)
+		if err == nil {
+			return trimmed, nil
+		}
 	}
 	_ = w.cfg.Pacer.Release(ctx, slot)
 	taking, cancel := context.WithTimeout(w.cfg.Stopping, takeCostly)

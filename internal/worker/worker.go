@@ -52,6 +52,9 @@ type Pacer interface {
 	// Release gives unused slots back. A slot that can't be given back stays charged, which wastes it but
 	// breaks no limit.
 	Release(ctx context.Context, slots ...job.Slot) error
+	// Trim gives back what a slot costs more than its job needs, and returns the slot with its new cost. After an
+	// error the slot can't be used, only released.
+	Trim(ctx context.Context, s job.Slot, need int64) (job.Slot, error)
 	// End reports the end of the call.
 	End(ctx context.Context, s job.Slot)
 	// Succeeded reports that the slot's call succeeded, and returns whether this closed the circuit. first: the

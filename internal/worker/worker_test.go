@@ -51,6 +51,8 @@ type pacer struct {
 	bygone    bool
 	retakes   int // slots that there are for jobs whose own one has passed
 	tooDear   bool
+	trimmed   []int64 // what jobs need of their slots
+	untrimmed error   // what became of that
 	failures  []job.Failure
 	slot      *slot // of the present delivery
 	other     slot  // of those that were taken
@@ -84,10 +86,14 @@ func (p *pacer) of(s job.Slot) *slot {
 	}
 	return &p.other
 }
-func (p *pacer) Due(job.Slot) time.Time            { return time.Now() }
-func (p *pacer) TooLate(job.Slot, time.Time) bool  { return false }
-func (p *pacer) Ready(job.Slot, time.Time)         {}
-func (p *pacer) Written(s job.Slot, _ time.Time)   { p.of(s).count(&p.of(s).written) }
+func (p *pacer) Due(job.Slot) time.Time           { return time.Now() }
+func (p *pacer) TooLate(job.Slot, time.Time) bool { return false }
+func (p *pacer) Ready(job.Slot, time.Time)        {}
+func (p *pacer) Written(s job.Slot, _ time.Time)  { p.of(s).count(&p.of(s).written) }
+func (p *pacer) Trim(_ context.Context, s job.Slot, need int64) (job.Slot, error) {
+	p.trimmed = append(p.trimmed, need)
+	return s, p.untrimmed
+}
 func (p *pacer) End(_ context.Context, s job.Slot) { p.of(s).count(&p.of(s).ended) }
 func (p *pacer) Release(_ context.Context, slots ...job.Slot) error {
 	for _, s := range slots {
@@ -518,6 +524,22 @@ func TestACostlyJobGetsASlotOfItsCost(t *testing.T) {
 	}
 	if r.record("j").State != job.Done {
 		t.Error("not done")
+	}
+}
+
+func TestAJobGivesBackWhatItsSlotCostsMore(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{nil, errors.New("no answer")} {
+		r := setup(t, answered(200, nil), true)
+		r.pacer.untrimmed = err
+		r.accept(job.Job{ID: "j"})
+		s := r.deliver("j")
+		if len(r.pacer.trimmed) != 1 || r.pacer.trimmed[0] != 1 || r.record("j").State != job.Done {
+			t.Errorf("its job needs %v, and is %s", r.pacer.trimmed, r.record("j").State)
+		}
+		if doubtful := err != nil; (s.released == 1) != doubtful || (len(r.pacer.taken) == 1) != doubtful {
+			t.Errorf("%v: the slot was released %d times, and %d were taken", err, s.released, len(r.pacer.taken))
+		}
 	}
 }
 
