@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 // Empty says that dequeues found no job: their slots, and every slot still held locally, are given back.
@@ -88,7 +90,11 @@ func (p *Pacer) releaseNow(slots []job.Slot) error {
 	if slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Flow.Kept }) {
 		err = p.unbind(slots)
 	}
-	return errors.Join(err, p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
+	err = errors.Join(err, p.releaseOf(p.plan.Load().shape, current), p.releaseOf("", bygone))
+	if err != nil {
+		p.endLater(slots)
+	}
+	return err
 }
 
 // releaseOf runs release.lua for slots of one shape. The latest slot goes first, so that the spacing is given
@@ -160,7 +166,7 @@ func (p *Pacer) sooner() {
 
 // End says that the slot's call ended and frees its place among the calls in flight. Without a cap it costs no
 // round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of
-// ctx; if Redis can't be reached, the lease expires by itself.
+// ctx; if Redis can't be reached, it is told again until it answers or the lease expires.
 func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	p.mu.Lock()
 	probe := s.Probe && p.known.probing
@@ -169,13 +175,8 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 		return
 	}
 	over := p.background(func() {
-		within, cancel := p.within(context.Background(), answerWithin)
-		defer cancel()
-		if s.Flow.Marks != 0 {
-			p.endIn(within, s)
-		}
-		if s.Lease != "" || probe {
-			_ = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()
+		if err := p.end(s, probe); err != nil {
+			p.endLater([]job.Slot{s})
 		}
 		p.Wake()
 	})
@@ -183,4 +184,39 @@ func (p *Pacer) End(ctx context.Context, s job.Slot) {
 	case <-over:
 	case <-ctx.Done():
 	}
+}
+
+func (p *Pacer) end(s job.Slot, probe bool) error {
+	within, cancel := p.within(context.Background(), answerWithin)
+	defer cancel()
+	var err error
+	if s.Flow.Marks != 0 {
+		err = p.endIn(within, s)
+	}
+	if err == nil && (s.Lease != "" || probe) {
+		err = endScript.Run(within, p.client, []string{p.keys.Flight(), p.keys.Hold()}, s.Lease, s.At).Err()
+	}
+	return err
+}
+
+// endLater frees the places of slots among the calls in flight once Redis can be reached: until their leases
+// expire, others would wait for calls that are over. To free a place twice does no harm.
+func (p *Pacer) endLater(slots []job.Slot) {
+	slots = slices.DeleteFunc(slices.Clone(slots), func(s job.Slot) bool { return s.Lease == "" && s.Flow.Marks == 0 })
+	if len(slots) == 0 || p.over() {
+		return
+	}
+	expired := p.clock.Now().Add(time.Duration(p.plan.Load().outlives) * time.Microsecond)
+	p.background(func() {
+		for wait := lateRetries; len(slots) > 0 && p.clock.Now().Before(expired); wait = min(2*wait, time.Second) {
+			if p.sleep(context.Background(), wait, nil) != nil {
+				return
+			}
+			slots = slices.DeleteFunc(slots, func(s job.Slot) bool {
+				err := p.end(s, false)
+				return err == nil || !redisdb.Away(err)
+			})
+		}
+		p.Wake()
+	})
 }

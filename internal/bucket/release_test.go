@@ -2,13 +2,18 @@ package bucket
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/testkit"
 )
@@ -174,5 +179,47 @@ func TestTheNextSlotIsForTheJobBehindThoseThatWerePulled(t *testing.T) {
 		if g := w.reserve(p, wish{want: 1, lead: 1000}); len(g.slots) != 1 || g.slots[0].Cost != want {
 			t.Fatalf("slot %d is %+v, want one that costs %d", i, g.slots, want)
 		}
+	}
+}
+
+// If Redis can't be reached when a call ends or a slot is given back, its place in flight is free soon after Redis is back, and not only when its lease expires.
+func TestAPlaceInFlightIsFreedOnceRedisIsBack(t *testing.T) {
+	t.Parallel()
+	for name, cfg := range map[string]PacerConfig{
+		"of the gateway": {Limits: []job.Limit{per(100, time.Second)}, MaxInFlight: 2, CallTimeout: time.Minute},
+		"of a route":     {Limits: []job.Limit{per(100, time.Second)}, Routes: []Route{{Name: "r", MaxInFlight: 2}}, CallTimeout: time.Minute},
+	} {
+		c := testkit.Client(t).(*redis.Client)
+		cfg.Gateway = testkit.Gateway(t)
+		p := newTestPacer(t, c, cfg)
+		flow, id, keys := job.Flow{Route: "r"}, "j", redisdb.NewKeys(cfg.Gateway)
+		c.HSet(t.Context(), keys.Job(id), record.Short("route"), flow.Route)
+		var slots []job.Slot
+		for range 2 {
+			s, err := p.Take(t.Context(), 1, id)
+			if err != nil || s.Lease == "" {
+				t.Fatalf("%s: %+v, %v", name, s, err)
+			}
+			slots = append(slots, s)
+		}
+		away := atomic.Bool{}
+		away.Store(true)
+		c.AddHook(testkit.Around(func(cmds []redis.Cmder, send func() error) error {
+			if !away.Load() {
+				return send()
+			}
+			for _, cmd := range cmds {
+				cmd.SetErr(io.EOF)
+			}
+			return io.EOF
+		}))
+		p.End(t.Context(), slots[0])
+		if p.Release(t.Context(), slots[1]) == nil {
+			t.Errorf("%s: Redis is away, and a slot was given back", name)
+		}
+		away.Store(false)
+		testkit.Eventually(t, 10*time.Second, "both places "+name+" to be free", func() bool {
+			return c.ZCard(t.Context(), keys.Flight()).Val()+c.ZCard(t.Context(), keys.FlightOfRoute("r")).Val() == 0
+		})
 	}
 }

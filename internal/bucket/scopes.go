@@ -65,8 +65,8 @@ func (p *Pacer) succeededIn(ctx context.Context, s job.Slot, first bool) {
 }
 
 // endIn frees the places of a call in its route and its lane.
-func (p *Pacer) endIn(ctx context.Context, s job.Slot) {
-	_ = overScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, s.At, s.Flow.Route, s.Flow.Lane, s.Lease, s.Flow.Marks, redisdb.Wake, p.gateway).Err()
+func (p *Pacer) endIn(ctx context.Context, s job.Slot) error {
+	return overScript.Run(ctx, p.client, []string{p.keys.Pace(), p.keys.Nobodys()}, s.At, s.Flow.Route, s.Flow.Lane, s.Lease, s.Flow.Marks, redisdb.Wake, p.gateway).Err()
 }
 
 // FlyingIn returns how many calls of one route, and of one lane, are in flight, where their number has a cap.
