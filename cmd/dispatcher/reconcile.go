@@ -82,6 +82,7 @@ func reconcileCommand(p *program) *cobra.Command {
 	cli.Once(cmd, &f.gateway, "gateway", "g", "the report's `GATEWAY`; not needed if the configuration has only one")
 	cli.Once(cmd, &f.report, "report", "", "the settlement report's `FILE`; - is standard input; required")
 	fs.StringToStringVar(&f.columns, "map", nil, "the report's columns, `id=COLUMN,amount=…,currency=…,status=…,reference=…`; required")
+	fs.Lookup("map").DefValue = "" // help shows no default
 	cli.Choice(cmd, &f.format, "format", "format of the report: ndjson or csv (default: by file name extension, else ndjson)", "", producer.NDJSON, producer.CSV)
 	fs.StringVar(&f.separator, "separator", "", "`CHARACTER` between the fields of a CSV file, or tab (default: a comma)")
 	fs.StringVar(&f.decimal, "decimal", "", "`CHARACTER` before the decimals of amounts: . or , (default: a point, and no commas)")
