@@ -117,7 +117,7 @@ const example = `  enqueue -g stripe -f november.ndjson --batch 2026-11
   enqueue -g stripe -f november.ndjson --expect-count 1000 --expect-sum EUR=12345.00
   dispatcher dlq show inv-7 --payload -o json | jq -c '.payload.amount = 990' | enqueue --replace -f - --yes
   enqueue -g stripe -f november.ndjson --batch 2026-11 --canary 20
-  enqueue -g stripe --from 'postgres://billing:${PGPASSWORD}@db/billing' --query 'SELECT invoice, amount, currency FROM due' --id-column invoice
+  enqueue -g stripe --from 'postgres://billing:${PGPASSWORD}@db/billing?sslmode=verify-full' --query 'SELECT invoice, amount, currency FROM due' --id-column invoice
   enqueue --from '${file:/run/secrets/billing-url}' --outbox payment_outbox --follow
   gunzip -c november.ndjson.gz | enqueue -g stripe -f - -o json`
 

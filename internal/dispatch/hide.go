@@ -137,14 +137,16 @@ func (s spelling) find(needles []needle, to []part) []part {
 }
 
 // secretMember matches an object member whose name marks it as secret: with Stripe's client_secret, anyone can
-// confirm the payment.
-var secretMember = regexp.MustCompile(`(?i)"[a-z0-9_.-]*(?:secret|password|passwd|private_?key|(?:access|refresh|id|session)_?token|cvc|cvv)"\s*:\s*"((?:[^"\\]|\\.)*)`)
+// confirm the payment, and a card's verification code must not be kept. Its value is a text or a number.
+var secretMember = regexp.MustCompile(`(?i)"[a-z0-9_.-]*(?:secret|password|passwd|private_?key|(?:access|refresh|id|session)_?token|cvc2?|cvv2?|security_?code|card_?code|card_?verification_?(?:value|code))"\s*:\s*(?:"((?:[^"\\]|\\.)*)|(-?[0-9][0-9.eE+-]*))`)
 
 // members appends the spans of the values of members whose names mark them as secret.
 func (s spelling) members(to []part) []part {
 	for _, at := range secretMember.FindAllSubmatchIndex(s.text, -1) {
-		if first, last := at[2], at[3]; last > first {
-			to = append(to, part{from: s.at[first], to: s.at[last]})
+		for _, first := range []int{2, 4} { // of the text, and of the number
+			if from, last := at[first], at[first+1]; last > from {
+				to = append(to, part{from: s.at[from], to: s.at[last]})
+			}
 		}
 	}
 	return to

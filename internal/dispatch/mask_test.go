@@ -49,11 +49,13 @@ func TestSecretsThatAGatewayRepeatsAreMasked(t *testing.T) {
 func TestMembersThatAreSecretsAreMasked(t *testing.T) {
 	t.Parallel()
 	for said, want := range map[string]string{
-		`{"id":"pi_1","client_secret": "pi_1_secret_x\"y","status":"requires_action"}`: `{"id":"pi_1","client_secret": "<secret>","status":"requires_action"}`,
-		`{"clientSecret":"a","b":{"access_token":"c","idToken":"d"}}`:                  `{"clientSecret":"<secret>","b":{"access_token":"<secret>","idToken":"<secret>"}}`,
-		`{"raw":"{\"client_secret\":\"x\",\"n\":1}"}`:                                  `{"raw":"{\"client_secret\":\"<secret>\",\"n\":1}"}`,
-		`{"card":{"cvc":"123"},"secret":"cut of`:                                       `{"card":{"cvc":"<secret>"},"secret":"<secret>`,
-		`{"secretary":"x","password_hint":"y","client_secret":null,"secret":""}`:       `{"secretary":"x","password_hint":"y","client_secret":null,"secret":""}`,
+		`{"id":"pi_1","client_secret": "pi_1_secret_x\"y","status":"requires_action"}`:                                         `{"id":"pi_1","client_secret": "<secret>","status":"requires_action"}`,
+		`{"clientSecret":"a","b":{"access_token":"c","idToken":"d"}}`:                                                          `{"clientSecret":"<secret>","b":{"access_token":"<secret>","idToken":"<secret>"}}`,
+		`{"raw":"{\"client_secret\":\"x\",\"n\":1}"}`:                                                                          `{"raw":"{\"client_secret\":\"<secret>\",\"n\":1}"}`,
+		`{"cvc":123,"n":4,"cvv2" : 987}`:                                                                                       `{"cvc":<secret>,"n":4,"cvv2" : <secret>}`,
+		`{"securityCode":"321","security_code":654,"card_code":"1","card":{"card_verification_value":"77"},"code":402,"id":7}`: `{"securityCode":"<secret>","security_code":<secret>,"card_code":"<secret>","card":{"card_verification_value":"<secret>"},"code":402,"id":7}`,
+		`{"card":{"cvc":"123"},"secret":"cut of`:                                                                               `{"card":{"cvc":"<secret>"},"secret":"<secret>`,
+		`{"secretary":"x","password_hint":"y","client_secret":null,"secret":""}`:                                               `{"secretary":"x","password_hint":"y","client_secret":null,"secret":""}`,
 	} {
 		if got := string(mask{}.hide([]byte(said))); got != want {
 			t.Errorf("%s\nbecame %s\nwant   %s", said, got, want)
