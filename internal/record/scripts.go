@@ -44,16 +44,16 @@ var FlowLua = lua("flow")
 // ShareLua is share.lua: how the room at admission is shared among flows. It must follow Lua.
 var ShareLua = lua("share")
 
-// Lua is redisdb.AliveLua, shelf.lua, brakes.lua, batch.lua, gather.lua and record.lua. They define what every change
+// Lua is redisdb.AliveLua, shelf.lua, batch.lua, gather.lua, brakes.lua and record.lua. They define what every change
 // of a record's state does, including to its batch's totals and to the index of parked jobs. It must follow
-// redisdb.NowLua.
+// redisdb.NowLua. The order counts: for each local that a function uses, Lua looks through all that were defined since.
 var Lua = fragments(false)
 
 // fragments returns Lua, with feed.lua and told.lua for gateways with an outcome feed.
 func fragments(feed bool) string {
-	names := []string{"shelf", "brakes", "batch", "gather", "record"}
+	names := []string{"shelf", "batch", "gather", "brakes", "record"}
 	if feed {
-		names = []string{"shelf", "brakes", "feed", "batch", "gather", "record", "told"}
+		names = []string{"shelf", "feed", "batch", "gather", "brakes", "record", "told"}
 	}
 	all := []string{redisdb.AliveLua}
 	for _, name := range names {
