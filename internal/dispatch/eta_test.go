@@ -129,6 +129,12 @@ func TestASilentDispatcherIsNotMissedWhileRedisTakesNoWrites(t *testing.T) {
 	if v := full("0"); !strings.HasPrefix(v.Stopped, "no dispatcher serves the gateway since") || v.Refuses != "" {
 		t.Errorf("not full: %q", v.Stopped)
 	}
+	if err := r.db.Client.Do(t.Context(), "ACL", "SETUSER", "default", "-set").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if v := full("0"); !strings.HasPrefix(v.Stopped, "no dispatcher serves the gateway since") {
+		t.Errorf("a user who may not write: %q", v.Stopped)
+	}
 }
 
 // The ETA uses the rate of calls that have continued for a while. In the first seconds of a file, and if the rate was higher than the limits now allow, it uses the

@@ -101,7 +101,7 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 		return v, err
 	}
 	if alone {
-		if v.Refuses, _, err = redisdb.Refuses(ctx, c, g.Name); err != nil {
+		if v.Refuses, err = redisdb.Refuses(ctx, c, g.Name); err != nil && !redis.IsPermissionError(err) { // a viewer may not write
 			return v, err
 		}
 	}

@@ -160,3 +160,10 @@ func (w *crew) ZRange(ctx context.Context, key string, from, to int64) *redis.St
 	w.ask(cmd)
 	return cmd
 }
+
+// SetArgs sets a string if a.Mode allows it; other options are not passed on.
+func (w *crew) SetArgs(ctx context.Context, key string, value any, a redis.SetArgs) *redis.StatusCmd {
+	cmd := redis.NewStatusCmd(ctx, "set", key, value, a.Mode)
+	w.ask(cmd)
+	return cmd
+}

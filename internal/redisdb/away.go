@@ -291,33 +291,44 @@ func (db *DB) Writable(ctx context.Context, gateways []string) error {
 	if !strings.HasPrefix(db.at.scheme, "redis-cluster") && len(gateways) > 1 {
 		gateways = gateways[:1]
 	}
-	why, refused, err := Refuses(ctx, db.Client, gateways...)
-	if why != "" {
-		return &Error{ErrAway, "Redis takes no writes, so no job goes in or out: " + why, "see what dispatcher doctor says of Redis", refused}
-	}
-	return err
-}
-
-// Refuses returns why Redis refuses writes for one of these gateways, with its answer; empty if it accepts them, or if the user may
-// not write. err is any other error.
-func Refuses(ctx context.Context, c redis.UniversalClient, gateways ...string) (why string, answer, err error) {
-	asked, err := c.Pipelined(ctx, func(p redis.Pipeliner) error {
+	asked, err := db.Client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, g := range gateways {
-			p.SetArgs(ctx, NewKeys(g).Nobodys(), "", redis.SetArgs{Mode: "XX"}) // Redis refuses it like any write, and otherwise finds nothing to set
+			probe(ctx, p, g)
 		}
 		return nil
 	})
 	for _, a := range asked {
-		for answer, why := range refusals {
-			if says(a.Err(), []string{answer}) {
-				return why, a.Err(), nil
-			}
+		if why := refusal(a.Err()); why != "" {
+			return &Error{ErrAway, "Redis takes no writes, so no job goes in or out: " + why, "see what dispatcher doctor says of Redis", a.Err()}
 		}
 	}
-	if err == redis.Nil || redis.IsPermissionError(err) {
-		err = nil
+	if err == redis.Nil {
+		return nil
 	}
-	return "", nil, err
+	return err
+}
+
+// Refuses returns why Redis refuses writes for a gateway; empty if it accepts them. The error is any other of the command.
+func Refuses(ctx context.Context, c redis.UniversalClient, gateway string) (why string, err error) {
+	err = probe(ctx, c, gateway).Err()
+	if why = refusal(err); why != "" || err == redis.Nil {
+		return why, nil
+	}
+	return "", err
+}
+
+// probe sends a command that Redis refuses like any write, and that otherwise finds nothing to set.
+func probe(ctx context.Context, c redis.Cmdable, gateway string) *redis.StatusCmd {
+	return c.SetArgs(ctx, NewKeys(gateway).Nobodys(), "", redis.SetArgs{Mode: "XX"})
+}
+
+func refusal(err error) string {
+	for answer, why := range refusals {
+		if says(err, []string{answer}) {
+			return why
+		}
+	}
+	return ""
 }
 
 // Forgets returns which acknowledged writes this server may lose in a crash, and what to do; empty if none. wait is how
