@@ -91,7 +91,7 @@ func TestLanesComeAndGoWithJobsParked(t *testing.T) {
 		serve := func(with config.Gateway, calls int) { t.Helper(); r.serveUntil(with, g, calls) }
 		serve(without, 40)
 		serve(with, 120)
-		if n := c.ZCard(ctx, k.ParkedFlow("::a")).Val(); n < 10 {
+		if n := c.ZCard(ctx, k.Parked("rejected")+":f:::a").Val(); n < 10 {
 			t.Errorf("%d jobs of lane a have their turn", n)
 		}
 		r.admit(laneJobs("a", "", "urgent", 1)...)
@@ -107,7 +107,7 @@ func TestLanesComeAndGoWithJobsParked(t *testing.T) {
 		if n := len(g.seen()); n != 511 {
 			t.Errorf("%d calls for 511 jobs", n)
 		}
-		if n := c.Exists(ctx, k.ParkedFlow("::a"), k.ParkedFlow("::z"), k.Parked("rejected")).Val(); n > 0 {
+		if n := c.Exists(ctx, k.Parked("rejected")+":f:::a", k.Parked("rejected")+":f:::z", k.Parked("rejected")).Val(); n > 0 {
 			t.Errorf("%d sets of parked jobs are left", n)
 		}
 		r.clean()
