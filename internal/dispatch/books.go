@@ -4,10 +4,8 @@
 package dispatch
 
 import (
-	"context"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -169,7 +167,9 @@ func Door(c redis.UniversalClient, cfg *config.Config, patience time.Duration) *
 	gateways, scoped := make(map[string]admission.Gateway, len(cfg.Gateways)), scope(c, cfg)
 	for i, g := range cfg.Gateways {
 		own := &cfg.Gateways[i] // one copy for all closures: a gateway's configuration is a kilobyte, and there may be thousands
-		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, &registering{Books: Books(c, g), redis: c, gateway: g.Name}), MaxCost: MaxCost(g), Money: Money(g.Amount),
+		kept := bookkeeping(c, g)
+		kept.Registers = true
+		gateways[g.Name] = admission.Gateway{Books: scoped(g.Name, ledger.New(c, kept)), MaxCost: MaxCost(g), Money: Money(g.Amount),
 			Key:   own.Request.Key.Check,
 			Route: func(name string) (string, error) { return own.Route(name) },
 			Class: func(name string) (string, error) { return own.Class(name) },
@@ -225,30 +225,4 @@ func Money(a config.Amount) func(payload []byte) string {
 		return nil
 	}
 	return func(payload []byte) string { return producer.Money(payload, a.Field, a.Currency) }
-}
-
-// registering are books that register their gateway before its first job is admitted, with one command for each
-// process and gateway.
-type registering struct {
-	admission.Books
-	redis   redis.UniversalClient
-	gateway string
-	done    atomic.Bool
-}
-
-// Offer implements admission.Books.
-func (r *registering) Offer(jobs []job.Newcomer) (job.Offer, error) {
-	offer, err := r.Books.Offer(jobs)
-	if err != nil || r.done.Load() {
-		return offer, err
-	}
-	return func(ctx context.Context, ticket job.Ticket, mode string) ([]job.Admittance, job.Room, error) {
-		if !r.done.Load() {
-			if err := redisdb.Register(ctx, r.redis, r.gateway); err != nil {
-				return nil, job.Room{}, err
-			}
-			r.done.Store(true)
-		}
-		return offer(ctx, ticket, mode)
-	}, nil
 }

@@ -53,6 +53,12 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 	if err != nil {
 		return nil, room, err
 	}
+	if b.cfg.Registers && !b.registered.Load() {
+		if err := redisdb.Register(ctx, b.c, b.cfg.Gateway); err != nil {
+			return nil, room, err
+		}
+		b.registered.Store(true)
+	}
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs()}
 	if len(c.jobs) > 0 {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,9 @@ type Config struct {
 	// Encode makes the queue's message for a task id, which it contains once. Messages for ids of equal length
 	// differ only in the id. It may be nil for Books that never enqueue.
 	Encode func(taskID string) ([]byte, error)
+	// Registers makes the books register the gateway before they admit its first job, with one command for each
+	// process.
+	Registers bool
 	// InOrder makes new jobs wait behind jobs parked as rejected.
 	InOrder bool
 	// First are the keys of the lines of jobs never called, the highest class first. Nil means that the gateway
@@ -131,6 +135,7 @@ type Books struct {
 	// that accept.lua reads.
 	routeSent, passing string
 	sharing            string // in the form that share.lua reads
+	registered         *atomic.Bool
 }
 
 // New returns the books of a gateway.
@@ -144,7 +149,8 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 	if cfg.Counted == nil {
 		cfg.Counted = &Counted{}
 	}
-	b := &Books{c: c, cfg: cfg, brakes: cfg.Brakes.Setting(), keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent), sharing: sharing(cfg)}
+	b := &Books{c: c, cfg: cfg, brakes: cfg.Brakes.Setting(), keys: redisdb.NewKeys(cfg.Gateway), routeSent: routeSent(cfg.RouteSent), sharing: sharing(cfg),
+		registered: &atomic.Bool{}}
 	if len(cfg.Passing) > 0 {
 		b.passing = fmt.Sprintf(" %d %s", cfg.MostPassing, strings.Join(cfg.Passing, " "))
 	}
