@@ -131,8 +131,9 @@ func (p *Pacer) releaseOf(shape string, slots []job.Slot) error {
 }
 
 // Trim gives back the units of a slot that its job does not need, and returns the slot with its new cost. After
-// an error it is not known which cost Redis counts: the slot must not be used, but be released. A slot that
-// comes with its job has the cost of the job.
+// an error it is not known which cost Redis counts: the slot must not be used, but be released as Trim returns
+// it, which frees its place in flight and leaves its permits taken. A slot that comes with its job has the cost
+// of the job.
 func (p *Pacer) Trim(ctx context.Context, s job.Slot, need int64) (job.Slot, error) {
 	if need = max(need, 1); s.Cost <= need || s.Flow.Kept || !p.bounds.current(s.Era) {
 		return s, nil
@@ -147,6 +148,7 @@ func (p *Pacer) Trim(ctx context.Context, s job.Slot, need int64) (job.Slot, err
 	defer cancel()
 	done, err := trimScript.Run(within, p.client, keys, args...).Bool()
 	if err != nil {
+		s.StateID = unknownState // perhaps they were given back: Release must not take them from other calls
 		return s, fmt.Errorf("units of a slot of %s could not be given back: %w", p.gateway, err)
 	}
 	if done {
@@ -155,6 +157,9 @@ func (p *Pacer) Trim(ctx context.Context, s job.Slot, need int64) (job.Slot, err
 	}
 	return s, nil
 }
+
+// unknownState is the state of a slot whose permits Redis must not look for: no state has it.
+const unknownState = -1
 
 // sooner says that the next slot may be earlier than Redis said.
 func (p *Pacer) sooner() {

@@ -126,6 +126,43 @@ func TestASlotGivesBackWhatItsJobDoesNotNeed(t *testing.T) {
 	units("9")
 }
 
+// If the answer to a trim is lost, the units may have been given back: the slot's release takes nothing from other calls in the same part of a window.
+func TestASlotOfUnknownCostTakesNothingFromOthers(t *testing.T) {
+	t.Parallel()
+	c, gateway := testkit.Client(t).(*redis.Client), testkit.Gateway(t)
+	p := newTestPacer(t, c, PacerConfig{Gateway: gateway, Limits: []job.Limit{per(10, time.Second), per(2000, time.Hour)}, Burst: 10})
+	var slots []job.Slot
+	for range 2 {
+		s, err := p.Take(t.Context(), 5, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots = append(slots, s)
+	}
+	deaf := atomic.Bool{}
+	deaf.Store(true)
+	c.AddHook(testkit.Around(func(cmds []redis.Cmder, send func() error) error {
+		if err := send(); !deaf.Load() || redis.HasErrorPrefix(err, "NOSCRIPT") {
+			return err
+		}
+		cmds[0].SetErr(io.EOF)
+		return io.EOF
+	}))
+	s, err := p.Trim(t.Context(), slots[0], 1)
+	if err == nil {
+		t.Fatal("no answer came, and the slot was trimmed")
+	}
+	deaf.Store(false)
+	if err := p.Release(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range []string{"n1", "n2"} { // 5 of the other slot, and one that stays taken
+		if got := c.HGet(t.Context(), redisdb.NewKeys(gateway).Pace(), field).Val(); got != "6" {
+			t.Errorf("%s units are counted in %s, want 6", got, field)
+		}
+	}
+}
+
 // A slot that comes back is given out at once, even if the next one was far away when Redis was last asked.
 func TestASlotThatComesBackIsNotSleptThrough(t *testing.T) {
 	t.Parallel()

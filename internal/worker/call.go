@@ -116,9 +116,9 @@ func (f fence) over(now time.Time) bool {
 // fit makes a slot cost what this job costs, or replaces it by one that does.
 func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slot, error) {
 	if slot.Cost >= a.Job.Cost {
-		trimmed, err := w.cfg.Pacer.Trim(ctx, slot, a.Job.Cost)
-		if err == nil {
-			return trimmed, nil
+		var err error
+		if slot, err = w.cfg.Pacer.Trim(ctx, slot, a.Job.Cost); err == nil {
+			return slot, nil
 		}
 	}
 	_ = w.cfg.Pacer.Release(ctx, slot)

@@ -53,7 +53,7 @@ type Pacer interface {
 	// breaks no limit.
 	Release(ctx context.Context, slots ...job.Slot) error
 	// Trim gives back what a slot costs more than its job needs, and returns the slot with its new cost. After an
-	// error the slot can't be used, only released.
+	// error the slot that it returns can't be used, only released.
 	Trim(ctx context.Context, s job.Slot, need int64) (job.Slot, error)
 	// End reports the end of the call.
 	End(ctx context.Context, s job.Slot)

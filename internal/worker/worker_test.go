@@ -92,6 +92,9 @@ func (p *pacer) Ready(job.Slot, time.Time)        {}
 func (p *pacer) Written(s job.Slot, _ time.Time)  { p.of(s).count(&p.of(s).written) }
 func (p *pacer) Trim(_ context.Context, s job.Slot, need int64) (job.Slot, error) {
 	p.trimmed = append(p.trimmed, need)
+	if p.untrimmed != nil {
+		s.StateID = -1
+	}
 	return s, p.untrimmed
 }
 func (p *pacer) End(_ context.Context, s job.Slot) { p.of(s).count(&p.of(s).ended) }
@@ -537,8 +540,8 @@ func TestAJobGivesBackWhatItsSlotCostsMore(t *testing.T) {
 		if len(r.pacer.trimmed) != 1 || r.pacer.trimmed[0] != 1 || r.record("j").State != job.Done {
 			t.Errorf("its job needs %v, and is %s", r.pacer.trimmed, r.record("j").State)
 		}
-		if doubtful := err != nil; (s.released == 1) != doubtful || (len(r.pacer.taken) == 1) != doubtful {
-			t.Errorf("%v: the slot was released %d times, and %d were taken", err, s.released, len(r.pacer.taken))
+		if doubtful := err != nil; s.released != 0 || (r.pacer.other.released == 1) != doubtful || (len(r.pacer.taken) == 1) != doubtful {
+			t.Errorf("%v: the slot was released %d times as it was and %d times as it is, and %d were taken", err, s.released, r.pacer.other.released, len(r.pacer.taken))
 		}
 	}
 }
