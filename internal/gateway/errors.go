@@ -79,9 +79,9 @@ var certificateAlerts = []string{
 	"tls: unknown certificate", "tls: unknown certificate authority", "tls: access denied", "tls: certificate required",
 }
 
-// refusesCertificate reports whether the server has ended a new connection because of our certificate. In TLS 1.3 it says so when the
+// refusesCertificate reports whether the server has ended the connection because of our certificate. In TLS 1.3 it says so when the
 // handshake is over for us, and our request perhaps written. It has read no request: it can read none before it has accepted the
-// certificate. On a connection that has carried an answer, this would not hold.
+// certificate. Of any other connection, this is not true: see gatedConn.unproven.
 func refusesCertificate(err error) bool {
 	remote, is := errors.AsType[*net.OpError](err)
 	return is && remote.Op == "remote error" && slices.Contains(certificateAlerts, remote.Err.Error())

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http/httptrace"
@@ -200,7 +201,7 @@ func (g *gate) shut() pass {
 		defer g.tell(g.at)
 	}
 	g.disarm()
-	return pass{wrote: g.state == written, at: g.at, late: g.late, reused: g.reused}
+	return pass{wrote: g.state == written, at: g.at, late: g.late, reused: g.reused, conn: g.conn}
 }
 
 // open reports whether c may continue writing, because the first write was made on it.
@@ -260,6 +261,7 @@ type gatedConn struct {
 
 	gate   atomic.Pointer[gate]
 	dead   atomic.Bool // closed by the peer, or unexpected data came in
+	spoken atomic.Bool // the peer has answered something
 	closed chan struct{}
 	once   sync.Once
 }
@@ -284,6 +286,9 @@ func (c *gatedConn) Write(p []byte) (int, error) {
 // net/http.
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.spoken.Store(true)
+	}
 	g := c.gate.Load()
 	if g == nil {
 		c.dead.Store(true)
@@ -292,6 +297,16 @@ func (c *gatedConn) Read(p []byte) (int, error) {
 		return 0, errUnasked
 	}
 	return n, err
+}
+
+// unproven reports whether the peer may still be looking at our certificate, and so has read no request. In TLS 1.2 it
+// has accepted it when the handshake is over; in TLS 1.3, at the latest when it answers.
+func (c *gatedConn) unproven() bool {
+	if c == nil {
+		return false
+	}
+	secure, is := c.Conn.(*tls.Conn)
+	return is && secure.ConnectionState().Version >= tls.VersionTLS13 && !c.spoken.Load()
 }
 
 // drained waits until all that came in has been used up, the connection is closed, or the call is done. net/http

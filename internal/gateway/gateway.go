@@ -229,7 +229,7 @@ func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call j
 		// idle connection.
 		res = job.Result{Stage: job.NotSent, Err: c.notSent(ctx, err)}
 		again = pass.reused && ctx.Err() == nil
-	case err != nil && !pass.reused && refusesCertificate(err):
+	case err != nil && refusesCertificate(err) && pass.conn.unproven():
 		res = job.Result{Stage: job.NotSent, Err: &callError{text: c.dialer.addr + " refuses our certificate (request.tls.cert)" + detail(err)}}
 	case err != nil:
 		res = job.Result{Stage: job.Sent, Err: c.noAnswer(ctx, err)}
@@ -317,5 +317,6 @@ type pass struct {
 	wrote  bool      // something may be on the wire
 	at     time.Time // just after the first byte
 	late   bool
-	reused bool // the last connection was kept from an earlier call
+	reused bool       // the last connection was kept from an earlier call
+	conn   *gatedConn // the last connection; nil: there was none
 }

@@ -246,6 +246,34 @@ func TestACallToAServerThatRefusesTheCertificateIsNotSent(t *testing.T) {
 	checkErr(t, res.Err, "refuses our certificate")
 }
 
+// Where the server has accepted our certificate, it may have read the request: no alert means that nothing was sent.
+func TestAServerMayRefuseTheCertificateOnlyBeforeItAnswers(t *testing.T) {
+	t.Parallel()
+	for version, fresh := range map[uint16]bool{tls.VersionTLS12: false, tls.VersionTLS13: true} {
+		srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+		srv.TLS = &tls.Config{MaxVersion: version}
+		srv.StartTLS()
+		defer srv.Close()
+		d := newDialer(srv.Listener.Addr().String(), true, time.Minute, srv.Client().Transport.(*http.Transport).TLSClientConfig)
+		conn, err := d.dial(t.Context(), "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		c := conn.(*gatedConn)
+		if c.unproven() != fresh {
+			t.Errorf("%s: a new connection is unproven: %t", tls.VersionName(version), !fresh)
+		}
+		if _, err := fmt.Fprint(c.Conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		c.gate.Store(&gate{state: written, conn: c})
+		if n, err := c.Read(make([]byte, 1)); n == 0 || err != nil || c.unproven() {
+			t.Errorf("%s: the server has answered, and a connection is unproven: %d, %v", tls.VersionName(version), n, err)
+		}
+	}
+}
+
 func TestAnswersOfAllShapes(t *testing.T) {
 	t.Parallel()
 	var zipped bytes.Buffer
