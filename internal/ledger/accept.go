@@ -161,12 +161,12 @@ func retryOf(us int64) time.Duration {
 // For returns a copy of the books for one action of an operator. act returns the action's entry in the audit
 // trail; what Readmit admits, or a batch action parks, is counted for it in the same script.
 func (b *Books) For(act func() string) *Books {
-	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing}
+	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing, registered: b.registered}
 }
 
 // On returns a copy of the books that uses another client of the same Redis.
 func (b *Books) On(c redis.UniversalClient) *Books {
-	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing}
+	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing, registered: b.registered}
 }
 
 func (b *Books) actPlace() string {

@@ -438,3 +438,18 @@ func TestTheSweepTakesTasksOutOfAsynqsRetrySet(t *testing.T) {
 	want(t, "requeued", s.Requeued, 1)
 	want(t, "left in the retry set", b.c.ZCard(b.ctx, b.keys.AsynqRetry()).Val(), int64(0))
 }
+
+// Copies of books that register their gateway share what is registered.
+func TestCopiesOfBooksRegisterTheirGateway(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, func(cfg *ledger.Config) { cfg.Registers = true })
+	for i, books := range []*ledger.Books{b.books.On(b.c), b.books.For(func() string { return "" })} {
+		id := fmt.Sprint("j", i)
+		if _, _, err := books.Accept(b.ctx, job.Ticket{Sequence: id, Number: 1}, []job.Newcomer{{Job: job.Job{ID: id, Gateway: b.name}, Digest: "d"}}, "park"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !b.c.SIsMember(b.ctx, redisdb.Gateways, b.name).Val() {
+		t.Error("the gateway is not registered")
+	}
+}
