@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func (c *counter) forAJob(cmd redis.Cmder) bool {
 	if a := cmd.Args(); len(a) > 3 && cmd.Name() == "evalsha" {
 		first, _ = a[3].(string)
 	}
-	return strings.HasPrefix(first, c.keys.JobPrefix()) || first == c.keys.Active() || first == c.keys.Pending() && len(cmd.Args()) == 16
+	return strings.HasPrefix(first, c.keys.JobPrefix()) || first == c.keys.Active() || first == c.keys.Pending() && fmt.Sprint(cmd.Args()[2]) == "8" // of the dequeue
 }
 
 // A job costs three scripts at most: for its dequeue, the opening of its attempt, and its outcome with the end of its task. Jobs in flight at the same time
