@@ -91,7 +91,7 @@ func TestACanaryThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	g, _ := cfg.Gateway(b.g)
-	if err := dispatch.Books(testkit.Client(t), g).Shelve(t.Context(), func(string, string, int64) {}); err != nil {
+	if err := dispatch.Books(testkit.Client(t), g).Shelve(t.Context(), nil, func(string, string, int64) {}); err != nil {
 		t.Fatal(err)
 	}
 	b.want(b.run(args...), result{0, canaryCounts(counts(3, 0, 0, 3, 0, 0), fmt.Sprintf(`{"gateway":%q,"first":1,"done":1,"state":"over","waiting":0}`, b.g)), ""})

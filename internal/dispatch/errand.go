@@ -105,13 +105,20 @@ func (e *errand) run() {
 	}
 }
 
-// shelve parks the jobs of batches that stopped themselves, and admits those of batches whose first jobs are
-// done.
+// shelve parks the jobs of batches that stopped themselves or await approval, and admits those of batches whose
+// first jobs are done, that were approved, or whose resume was broken off.
 func (u *unit) shelve(ctx context.Context) time.Duration {
-	err := u.now().books.Shelve(ctx, func(batch, what string, jobs int64) {
+	err := u.now().books.Shelve(ctx, u.resumes, func(batch, what string, jobs int64) {
 		level, text := slog.LevelInfo, "the first jobs of a batch are done: the rest goes in"
-		if what == "pause" {
+		switch what {
+		case "pause":
 			level, text = slog.LevelWarn, "a batch has stopped itself: see \"dispatcher batch NAME\""
+		case "await":
+			text = "the jobs of a batch that awaits approval are parked"
+		case "approve":
+			text = "the jobs of an approved batch go in"
+		case "resume":
+			text = "a resume of a batch was broken off: the rest goes in"
 		}
 		u.log.Log(ctx, level, text, "batch", batch, "jobs", jobs)
 	})

@@ -92,6 +92,7 @@ type unit struct {
 	askers   askers
 	looked   atomic.Uint64 // look-ups so far, for the names of their owners
 	owner    string
+	resumes  ledger.Resumes // used only by the shelver
 
 	mover, replayer, recoverer, sweeper, shelver, mender, minder, asker, sorter, recaller, feedMinder *errand
 	errands                                                                                           []*errand // all of these
@@ -124,7 +125,7 @@ func (d *Dispatcher) newUnit(g config.Gateway) (*unit, error) {
 	t := d.tools
 	data := watch(g, t)
 	u := &unit{name: g.Name, data: data, tools: t, log: t.log.With("gateway", g.Name), redis: t.redis, calls: t.calls(),
-		grace: g.Request.Timeout, mostInFlight: concurrency(g), owner: newOwner()}
+		grace: g.Request.Timeout, mostInFlight: concurrency(g), owner: newOwner(), resumes: ledger.Resumes{}}
 	u.stopped, u.stop = context.WithCancel(context.Background())
 	u.ctx, u.halt = context.WithCancel(d.ctx)
 	u.mover, u.replayer, u.recoverer, u.sweeper = u.errand(u.move), u.errand(u.replay), u.errand(u.recoverDue), u.errand(u.sweep)

@@ -63,7 +63,7 @@ func (b *bench) batch(name string) record.Batch {
 // shelve does what a dispatcher does for batches that stopped themselves, or whose first jobs are done.
 func (b *bench) shelve() (did []string) {
 	b.t.Helper()
-	b.must(b.books.Shelve(b.ctx, func(batch, what string, jobs int64) { did = append(did, fmt.Sprintf("%s %s %d", what, batch, jobs)) }))
+	b.must(b.books.Shelve(b.ctx, nil, func(batch, what string, jobs int64) { did = append(did, fmt.Sprintf("%s %s %d", what, batch, jobs)) }))
 	return did
 }
 

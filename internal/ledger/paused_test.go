@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -96,5 +97,53 @@ func TestWhatAnOlderVersionHasPausedIsTakenIn(t *testing.T) {
 			b.must(act[what](b))
 			b.wantParked(what, want)
 		})
+	}
+}
+
+// A resume that was broken off is finished by a dispatcher, and one that goes on is left to its operator.
+func TestABrokenOffResumeIsFinished(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, func(c *ledger.Config) { c.Money = eurosOrMore })
+	b.accept("park", members("p", 1, 450)...)
+	b.must(b.books.PauseBatch(b.ctx, "p", "me", "a look", noted))
+	left := func() int { return len(b.parkedAs(job.Paused)) }
+	resumes, took := ledger.Resumes{}, int64(0)
+	look := func(times int) {
+		for range times {
+			b.must(b.books.Shelve(b.ctx, resumes, func(batch, what string, jobs int64) {
+				if took += jobs; batch != "p" || what != "resume" {
+					t.Errorf("%s of %s", what, batch)
+				}
+			}))
+		}
+	}
+	killed := errors.New("killed")
+	b.must(b.books.ResumeBatch(b.ctx, "p", func(ledger.Shelved) error {
+		look(9)
+		return nil
+	}))
+	if left() != 0 || took != 0 || b.c.Exists(b.ctx, b.keys.Shelving()).Val() != 0 {
+		t.Errorf("after a resume of its own: %d jobs are paused still, %d were taken over, or an entry is left", left(), took)
+	}
+
+	b.must(b.books.PauseBatch(b.ctx, "p", "me", "another look", noted))
+	if err := b.books.ResumeBatch(b.ctx, "p", func(ledger.Shelved) error { return killed }); !errors.Is(err, killed) || left() != 250 {
+		t.Fatalf("broken off with %v, %d left", err, left())
+	}
+	if look(9); left() != 250 || took != 0 {
+		t.Fatalf("%d left, %d taken over: too early", left(), took)
+	}
+	if look(1); left() != 0 || took != 250 || b.c.Exists(b.ctx, b.keys.Shelving()).Val() != 0 {
+		t.Errorf("%d left, %d taken over, or an entry is left", left(), took)
+	}
+	b.clean("at the end")
+
+	b.must(b.books.PauseBatch(b.ctx, "p", "me", "a third look", noted))
+	if err := b.books.ResumeBatch(b.ctx, "p", func(ledger.Shelved) error { return killed }); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	b.must(b.books.PauseBatch(b.ctx, "p", "me", "no, stay", noted))
+	if look(20); left() != 450 {
+		t.Errorf("%d are paused after the pause that came behind: a resume of before went on", left())
 	}
 }

@@ -44,7 +44,7 @@ func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
 				_, err := b.books.SendAhead(b.ctx, rapid.SampledFrom([]string{"a:b", "c"}).Draw(rt, "batch"), 2)
 				b.must(err)
 			},
-			"shelve": func(*rapid.T) { b.must(b.books.Shelve(b.ctx, func(string, string, int64) {})) },
+			"shelve": func(*rapid.T) { b.must(b.books.Shelve(b.ctx, nil, func(string, string, int64) {})) },
 			"":       m.audit,
 		})
 	})

@@ -98,7 +98,7 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 }
 
 // ResumeBatch ends a pause: the parked jobs wait for room at admission in file order, after all jobs that
-// already wait. It also ends a cancel for jobs accepted from now on; those that the cancel parked stay parked.
+// already wait. If it is interrupted, a dispatcher does the rest (Shelve). It also ends a cancel for jobs accepted from now on; those that the cancel parked stay parked.
 // If the batch awaits approval, its jobs are parked for that.
 func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) error) error {
 	there, awaits, err := b.mark(ctx, name, "", "", "")
@@ -250,15 +250,50 @@ func (b *Books) SendAhead(ctx context.Context, batch string, jobs int64) (bool, 
 	return record.Ahead.Run(ctx, b.c, []string{b.keys.Batch(batch), b.keys.BatchIDs(batch)}, jobs, canaryStays.Milliseconds()).Bool()
 }
 
+// Resumes watches resumes that operators carry out, batch by batch, to find those that were broken off. A nil one
+// finds none.
+type Resumes map[string]resumeLeft
+
+// resumeLeft is how many jobs a resume has still to admit, and how often that was seen.
+type resumeLeft struct{ jobs, seen int64 }
+
+// resumeStalls is how often Shelve sees a resume without progress before it takes it over. A dispatcher looks about
+// once a second.
+const resumeStalls = 10
+
+// brokenOff reports whether the resume of a batch makes no progress any more.
+func (r Resumes) brokenOff(ctx context.Context, b *Books, batch string) (bool, error) {
+	if r == nil {
+		return false, nil
+	}
+	now, _, err := b.Batch(ctx, batch)
+	if err != nil {
+		return false, err
+	}
+	left := resumeLeft{jobs: now.Places[record.Place{State: job.Parked, Reason: job.Paused}].Jobs, seen: 1}
+	if was, is := r[batch]; is && was.jobs == left.jobs {
+		left.seen += was.seen
+	}
+	r[batch] = left
+	return left.seen >= resumeStalls, nil
+}
+
 // Shelve parks the jobs of batches that stopped themselves or await approval, and admits those of batches whose
-// first jobs are done or that were approved. Any number of processes may run it at once; one finishes what
-// another left. It calls did for each batch.
-func (b *Books) Shelve(ctx context.Context, did func(batch, what string, jobs int64)) error {
+// first jobs are done, that were approved, or whose resume was broken off. Any number of processes may run it at
+// once; one finishes what another left. It calls did for each batch.
+func (b *Books) Shelve(ctx context.Context, resumes Resumes, did func(batch, what string, jobs int64)) error {
 	all, err := b.c.HGetAll(ctx, b.keys.Shelving()).Result()
 	if err != nil {
 		return err
 	}
+	maps.DeleteFunc(resumes, func(batch string, _ resumeLeft) bool { return all[batch] != "resume" })
 	for _, batch := range slices.Sorted(maps.Keys(all)) {
+		if all[batch] == "resume" {
+			if broken, failed := resumes.brokenOff(ctx, b, batch); failed != nil || !broken {
+				err = errors.Join(err, failed)
+				continue
+			}
+		}
 		var sum Shelved
 		s := &shelving{b: b, name: batch, what: all[batch], text: job.WasPaused, did: func(step Shelved) error { sum.Add(step); return nil }}
 		if failed := s.byItself(ctx); failed != nil {

@@ -91,7 +91,7 @@ end
 --   canary_done        how many of them are done or accepted
 --   braked             since when it has been stopped by itself (µs)
 -- spillway:{gateway}:braked has the batches that stopped themselves and were not resumed, paused or cancelled since, by the moment.
--- spillway:{gateway}:shelving says what a dispatcher must do with a batch's jobs: pause or release; await or approve (approval.lua).
+-- spillway:{gateway}:shelving says what a dispatcher must do with a batch's jobs: pause or release; await or approve (approval.lua); resume, if the operator's act was broken off (stop.lua).
 local brake_setting, brake_calls, brake_least, brake_said, brake_accepted, brake_counted = '', 0, math.huge, '', false, false
 
 -- brake_with sets how the brake works ("CALLS REFUSED": it stops a batch if this many of its first calls were refused; '' = never), the status of

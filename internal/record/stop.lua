@@ -10,6 +10,6 @@ redis.call('HDEL', KEYS[1], 'paused', 'cancelled', 'why', 'who', 'ahead', 'brake
 redis.call('ZREM', KEYS[2], ARGV[5])
 redis.call('HDEL', KEYS[3], ARGV[5])
 if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], ARGV[2], int(now_us(ARGV[1])), 'why', ARGV[3], 'who', ARGV[4]) end
-if redis.call('HEXISTS', KEYS[1], 'awaits') == 0 then return 1 end
-if ARGV[2] == '' then redis.call('HSET', KEYS[3], ARGV[5], 'await') end -- its jobs, paused until now, are parked for that
-return 2
+local awaits = redis.call('HEXISTS', KEYS[1], 'awaits') == 1
+if ARGV[2] == '' then redis.call('HSET', KEYS[3], ARGV[5], awaits and 'await' or 'resume') end -- its jobs, paused until now, are parked for that, or go in again
+return awaits and 2 or 1

@@ -300,7 +300,7 @@ func (k Keys) Request(id string) string { return k.own + "request:" + id }
 // Prints is the digests of payees and amounts of an approved batch (bytes: eight of a digest for each job).
 func (k Keys) Prints(batch string) string { return k.own + "prints:" + batch }
 
-// Shelving is pending work on batches (hash: name, pause, release, await or approve; see batch.lua and approval.lua).
+// Shelving is pending work on batches (hash: name, pause, release, await, approve or resume; see batch.lua and approval.lua).
 func (k Keys) Shelving() string { return k.own + "shelving" }
 
 // Outcomes is the outcomes of jobs stored for their readers (stream; its entries are described in internal/record/told.lua,
