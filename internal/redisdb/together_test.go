@@ -305,8 +305,10 @@ func TestSmallPipelinesShareRoundTripsToo(t *testing.T) {
 	_, c, count := openTogether(t, redisdb.Options{})
 	const all = 300
 	var wg sync.WaitGroup
+	start := make(chan struct{}) // so that a busy machine does not begin them one by one
 	for i := range all {
 		wg.Go(func() {
+			<-start
 			var own, sum *redis.IntCmd
 			cmds, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
 				own, sum = p.Incr(t.Context(), fmt.Sprint("own", i)), p.Incr(t.Context(), "sum")
@@ -320,6 +322,7 @@ func TestSmallPipelinesShareRoundTripsToo(t *testing.T) {
 			}
 		})
 	}
+	close(start)
 	wg.Wait()
 	if n, err := c.Get(t.Context(), "sum").Int(); err != nil || n != all {
 		t.Errorf("%d of %d have run, %v", n, all, err)
