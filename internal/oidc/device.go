@@ -109,25 +109,18 @@ func (d Device) Begin(ctx context.Context) (*Asked, error) {
 // Wait waits until the person has logged in or declined, or the deadline has passed. The error is an *Error, or
 // that of ctx.
 func (a *Asked) Wait(ctx context.Context) (Saved, error) {
-	if !a.Ends.IsZero() {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, a.Ends, errLate)
-		defer cancel()
-	}
 	got, err := a.config.DeviceAccessToken(context.WithValue(ctx, oauth2.HTTPClient, a.client), a.got)
-	if errors.Is(context.Cause(ctx), errLate) {
+	switch {
+	case err == nil:
+		return a.device.saved(ctx, got, a.check)
+	case ctx.Err() != nil:
+		return Saved{}, ctx.Err()
+	case !a.Ends.IsZero() && !time.Now().Before(a.Ends):
+		// A question that was out at the deadline is cut off by it. That is no fault of the provider.
 		return Saved{}, wrong("the login was not completed in time", "run it again", nil)
 	}
-	if ctx.Err() != nil {
-		return Saved{}, ctx.Err()
-	}
-	if err != nil {
-		return Saved{}, a.device.refused(err)
-	}
-	return a.device.saved(ctx, got, a.check)
+	return Saved{}, a.device.refused(err)
 }
-
-var errLate = errors.New("too late")
 
 // saved returns the login in an answer of the token endpoint.
 func (d Device) saved(ctx context.Context, got *oauth2.Token, check func(context.Context, string) (*oidc.IDToken, error)) (Saved, error) {
