@@ -101,7 +101,7 @@ func TestManyRowsComeAsAStream(t *testing.T) {
 	}
 }
 
-// Whoever could read rows on the way is warned of.
+// A connection on which others could read the rows is warned of.
 func TestRowsThatOthersCouldReadAreWarnedOf(t *testing.T) {
 	t.Setenv("PGSSLMODE", "")
 	for from, want := range map[string]bool{"postgres://u@db/x": true, "postgres://u@db/x?sslmode=verify-full": false, "postgres://u@127.0.0.1/x": false} {

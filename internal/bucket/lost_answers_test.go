@@ -16,8 +16,8 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Whatever is trimmed, released or called, by two processes, and whether a question to Redis or its answer is lost: Redis counts at least what is out and what was
-// called, in all windows together as in their lists, and no place in flight stays taken.
+// Two processes trim, release and call slots, and questions to Redis or its answers are lost. Redis counts at least what is out and what was called, in all windows
+// together as in their lists, and no place in flight stays taken.
 func TestRedisCountsAllThatIsOutWhenAnswersAreLost(t *testing.T) {
 	t.Parallel()
 	const (

@@ -28,8 +28,8 @@ type searchView struct {
 // addresses.
 type postedSearch struct{ Prefix, Field, Value, Gateway string }
 
-// search shows the jobs whose ids begin with a prefix. Whoever may read a job that they know by its id may not
-// list others.
+// search shows the jobs whose ids begin with a prefix. It needs the role of a viewer: a producer may read a job by
+// its id, but not list the jobs of others.
 func (c *Console) search(w http.ResponseWriter, r *http.Request, prefix string) error {
 	if err := lacking(r, roles.View); err != nil {
 		return err

@@ -98,8 +98,8 @@ func (b *Books) PauseBatch(ctx context.Context, name, who, why string, did func(
 }
 
 // ResumeBatch ends a pause: the parked jobs wait for room at admission in file order, after all jobs that
-// already wait. If it is interrupted, a dispatcher does the rest (Shelve). It also ends a cancel for jobs accepted from now on; those that the cancel parked stay parked.
-// If the batch awaits approval, its jobs are parked for that.
+// already wait. If it is interrupted, a dispatcher does the rest (Shelve). It also ends a cancel for jobs accepted
+// from now on; those that the cancel parked stay parked. If the batch awaits approval, its jobs are parked for that.
 func (b *Books) ResumeBatch(ctx context.Context, name string, did func(Shelved) error) error {
 	there, awaits, err := b.mark(ctx, name, "", "", "")
 	if err != nil || !there {

@@ -229,7 +229,7 @@ func TestAddressesAreNotShown(t *testing.T) {
 	}
 }
 
-// Whoever could read along is warned of, on whichever of several ways.
+// Others that could read along are warned of, on each of several ways.
 func TestAWayWithoutChecksIsWarnedOf(t *testing.T) {
 	for _, name := range []string{"PGSSLMODE", "PGSSLROOTCERT", "PGHOST", "PGHOSTADDR"} {
 		t.Setenv(name, "")

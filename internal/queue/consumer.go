@@ -227,7 +227,7 @@ func (c *consumer) first(ctx context.Context) *redis.Cmd {
 		s.src.pump()
 		if ok {
 			cmd := redis.NewCmd(ctx)
-			// asynq writes into the queue that the message names. Whoever wrote the message may have no access
+			// asynq writes into the queue that the message names. The writer of the message may have no access
 			// to another gateway's queue.
 			cmd.SetVal(string(with(with([]byte(job.message), queueField, s.cfg.Gateway), idField, s.mark+job.task)))
 			return cmd
