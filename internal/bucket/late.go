@@ -98,11 +98,12 @@ func (l *lateCalls) learn(late, most int64) {
 
 // tellLater tells Redis, in the background, of a call that it counts too early.
 func (p *Pacer) tellLater(c lateCall) {
+	epsilon := c.plan.epsilon
 	if !p.late.add(&p.late.later, c) {
 		return
 	}
 	p.background(func() {
-		<-time.After(time.Duration(2*c.plan.epsilon) * time.Microsecond)
+		<-time.After(time.Duration(2*epsilon) * time.Microsecond)
 		var all sync.WaitGroup
 		for calls := p.late.take(&p.late.later); len(calls) > 0; calls = p.late.take(&p.late.later) {
 			all.Go(func() { p.reportLate(calls) })
@@ -116,11 +117,12 @@ func (p *Pacer) tellLater(c lateCall) {
 // later than it could. In a process that is too slow for its gateways no call waits for a permit, and the
 // report would only be work that delays others.
 func (p *Pacer) tellEarlier(c lateCall) {
-	if _, slow := p.congestion.all.Overloaded(p.clock.Now()); slow || !c.plan.exact || p.over() || !p.late.add(&p.late.earlier, c) {
+	pl := c.plan
+	if _, slow := p.congestion.all.Overloaded(p.clock.Now()); slow || !pl.exact || p.over() || !p.late.add(&p.late.earlier, c) {
 		return
 	}
 	p.background(func() {
-		<-time.After(min(time.Duration(c.plan.windows[0].length)*time.Microsecond/earlyPart, earlyWait))
+		<-time.After(min(time.Duration(pl.windows[0].length)*time.Microsecond/earlyPart, earlyWait))
 		for calls := p.late.take(&p.late.earlier); len(calls) > 0; calls = p.late.take(&p.late.earlier) {
 			_, _ = p.reportOnce(calls, answerWithin)
 		}

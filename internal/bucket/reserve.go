@@ -225,6 +225,7 @@ func decode(v []any, picked bool) (reply, error) {
 		r.loss = newLoss(n[head], n[head+1])
 		return r, nil
 	}
+	r.slots = make([]job.Slot, 0, (len(n)-head)/2)
 	for i := head; i < len(n); i += 2 {
 		r.slots = append(r.slots, job.Slot{At: n[i], Cost: n[i+1]})
 	}

@@ -19,7 +19,7 @@ import (
 // other opening, the owner must call the job, or park it as the opening says. The same owner may open the same
 // attempt again, with a later deadline.
 func (b *Books) Open(ctx context.Context, id string, generation int64, owner string, deadline time.Duration) (job.Attempt, job.Opening, error) {
-	keys := []string{b.keys.Job(id), b.keys.Open(), b.keys.Costs(), b.keys.Counters(), b.keys.Hold(), b.keys.Alive()}
+	keys := append([]string{b.keys.Job(id)}, b.openKeys...)
 	age := b.cfg.Age()
 	lead, begun := max(deadline-b.cfg.Timeout, 0), b.micros()
 	seen, process, longest := b.cfg.Counted.opens(owner, lead, begun)
@@ -77,9 +77,14 @@ func opened(reply []any, a job.Attempt) (job.Attempt, job.Opening, error) {
 }
 
 // joined concatenates the pieces of a payload.
-func joined(pieces []any) (payload []byte) {
-	for i := range pieces {
-		piece, _ := at[string](pieces, i)
+func joined(pieces []any) []byte {
+	if len(pieces) == 0 {
+		return nil
+	}
+	first, _ := at[string](pieces, 0)
+	payload := []byte(first)
+	for i := range pieces[1:] {
+		piece, _ := at[string](pieces, 1+i)
 		payload = append(payload, piece...)
 	}
 	return payload
@@ -97,7 +102,7 @@ func at[T int64 | string](reply []any, i int) (value T, ok bool) {
 func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 	k := b.keys
 	end := k.TaskEnd(job.TaskID(a.Job.ID, a.Generation), time.Now())
-	keys := slices.Concat([]string{k.Job(a.Job.ID), k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}, end.Keys)
+	keys := slices.Concat([]string{k.Job(a.Job.ID)}, b.doneKeys, end.Keys)
 	done, err := record.Done.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), a.Job.ID, a.Generation, a.Owner, e.Status, e.Line(),
 		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, b.cfg.Brake.Setting(), end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)

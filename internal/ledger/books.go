@@ -136,6 +136,8 @@ type Books struct {
 	routeSent, passing string
 	sharing            string // in the form that share.lua reads
 	registered         *atomic.Bool
+	// openKeys and doneKeys are the KEYS of open.lua and done.lua that are the same for each job.
+	openKeys, doneKeys []string
 }
 
 // New returns the books of a gateway.
@@ -158,6 +160,9 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), cfg.Feed, b.HasFlows()), record.Readmit(cfg.Bucket.Lua(), b.HasFlows())
 	}
 	b.felt = sync.OnceValue(b.pulseKeys)
+	k := b.keys
+	b.openKeys = []string{k.Open(), k.Costs(), k.Counters(), k.Hold(), k.Alive()}
+	b.doneKeys = []string{k.Open(), k.Rate(), k.Counters(), k.Retrying(), k.Scheduled(), k.Hold()}
 	return b
 }
 

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -217,7 +216,7 @@ func (t Table) referred(a *answer, j Judgement, path string) Judgement {
 // wrote. For a 5xx it returns only the status: such answers are compared with each other (see savedFailure),
 // and a repeated one may match another rule.
 func (a *answer) why() string {
-	status := fmt.Sprintf("HTTP %d", a.in.Result.Status)
+	status := "HTTP " + strconv.Itoa(a.in.Result.Status)
 	if len(a.by.Body) == 0 || a.in.Result.Status >= 500 {
 		return status
 	}

@@ -183,9 +183,9 @@ func (c *source) await() {
 	c.mu.Lock()
 	more := c.atOnce() - 1
 	c.mu.Unlock()
-	slots := []job.Slot{slot}
+	var others []job.Slot
 	if err == nil {
-		slots = append(slots, c.pacer.More(more)...)
+		others = c.pacer.More(more)
 	}
 	c.change(func() {
 		c.waiting = false
@@ -193,7 +193,7 @@ func (c *source) await() {
 			c.shut = true
 			return
 		}
-		c.slots = append(c.slots, slots...)
+		c.slots = append(append(c.slots, slot), others...)
 	})
 }
 
