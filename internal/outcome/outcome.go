@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"spillway/internal/job"
@@ -109,7 +112,8 @@ func (t Table) answered(in Input) Judgement {
 	if v == job.VerdictNewKey && !in.KeySent {
 		v = job.VerdictRefused // without keys there is no next key
 	}
-	if t.incomparable(a, v) {
+	compare := len(t.own) > 0 && ofThisPayment(v)
+	if compare && a.partial() {
 		found = unreadable
 	}
 	why := t.doubt(a, v, found)
@@ -121,8 +125,10 @@ func (t Table) answered(in Input) Judgement {
 	case found == unreadable:
 		return lost(in, a.why()+", answer cut off", a.line())
 	}
-	if field := t.differing(a, v); field != "" {
-		return a.another(field)
+	if compare {
+		if field := t.differing(a); field != "" {
+			return a.another(field)
+		}
 	}
 	j := t.referred(a, a.judge(v), rule.Reference)
 	j.Fault = in.Result.Status >= 500 && (found == differs && v != job.VerdictHold || v == job.VerdictUnknown && rule.When != job.WhenRepeat)
@@ -196,6 +202,89 @@ func byStatus(a *answer) job.Verdict {
 	return job.VerdictUnknown
 }
 
+// Why an answer is not taken at face value, as appended to it in the record.
+const (
+	notOurs     = "a repeated answer, and no earlier call of this job can have got it: some other job or program has used the key"
+	onlyAgain   = "a repeated answer: asking again with this key brings the same, and whether the first call has charged is not known"
+	notAboutPay = "it says nothing of the earlier call with this key, which may have charged"
+	noNewKey    = "it asks for another key, and an earlier call with this one may have charged"
+	notPaid     = "it does not have what done_needs asks for"
+)
+
+// doubt returns why an answer can't be taken at face value, for the verdict of its status or rule; empty if it
+// can.
+func (t Table) doubt(a *answer, v job.Verdict, found match) string {
+	decided := v == job.VerdictDone || v == job.VerdictRefused || v == job.VerdictAccepted || v == job.VerdictNewKey
+	switch {
+	case a.marked() && (!a.in.Again || (v == job.VerdictDone || v == job.VerdictNewKey) && found != unreadable && !a.in.Unsure && !a.in.Lapse):
+		return notOurs
+	case found == unreadable:
+		return "" // the missing rest may say what it means
+	case v == job.VerdictNewKey && (a.in.Unsure || a.in.Lapse):
+		return noNewKey
+	case !decided && (a.marked() || t.savedFailure(a)):
+		return onlyAgain
+	case (a.in.Unsure || a.in.Lapse) && v == job.VerdictRefused && found == differs && a.in.Result.Status != http.StatusPaymentRequired:
+		return notAboutPay
+	case v == job.VerdictDone && found == differs && t.paid(a) == differs:
+		return notPaid
+	}
+	return ""
+}
+
+// doubted judges an answer that is not taken at face value. A merely repeated answer is no failure and no
+// attempt, because nothing was tried.
+func (a *answer) doubted(why string) Judgement {
+	j := a.judge(job.VerdictUnknown)
+	j.Spent = why == notAboutPay || why == notPaid || why == noNewKey
+	j.Foreign = why == notOurs
+	j.Error += " (" + why + ")"
+	return j
+}
+
+// marked reports whether the gateway marks the answer as a repeat of that to an earlier call with this key, as
+// Stripe (docs.stripe.com/error-low-level) and Mollie (docs.mollie.com/reference/api-idempotency) do. No other
+// gateway is known to mark repeats.
+func (a *answer) marked() bool {
+	for _, v := range http.Header(a.in.Result.Header).Values("Idempotent-Replayed") {
+		if strings.EqualFold(strings.TrimSpace(v), "true") {
+			return true
+		}
+	}
+	return false
+}
+
+// requestID matches Stripe's request ids (docs.stripe.com/api/request_ids), which are unique.
+var requestID = regexp.MustCompile(`\breq_[A-Za-z0-9]{6,}`)
+
+// savedFailure reports whether this failure is a saved copy of the last one: Stripe saves 500s under the key
+// (docs.stripe.com/api/idempotent_requests). Without a request id in it, two bodies may be equal only because
+// the gateway is down.
+func (t Table) savedFailure(a *answer) bool {
+	if !t.saves || !a.in.Again || a.in.Result.Status < 500 {
+		return false
+	}
+	line := a.line()
+	return line == a.in.Last && requestID.MatchString(line)
+}
+
+// paid reports whether a 2xx has everything that done requires.
+func (t Table) paid(a *answer) match {
+	if len(t.needs) == 0 {
+		return matches
+	}
+	doc, _ := a.body()
+	if a.partial() {
+		return unreadable
+	}
+	for path, values := range t.needs {
+		if got, ok := fieldOf(doc, path); !ok || !slices.Contains(values, got) {
+			return differs
+		}
+	}
+	return matches
+}
+
 // judge returns a judgement of the answer with this verdict.
 func (a *answer) judge(v job.Verdict) Judgement {
 	status := a.in.Result.Status
@@ -219,6 +308,9 @@ func (a *answer) judge(v job.Verdict) Judgement {
 	}
 	return j
 }
+
+// outcomeLater is the prefix of the error of a job accepted by the gateway.
+const outcomeLater = "accepted, outcome later: "
 
 // notSent judges a call of which nothing reached the wire. The reason is an outage, a lost slot or this
 // machine, never the job, and no attempt is spent. The exception is a job that can't be made into a request: no
