@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -50,6 +49,16 @@ type Filter struct {
 // Cursor returns a parked job's place in its gateway's order, for Filter.After: the time of its parking in µs,
 // which is unique.
 func Cursor(r job.Record) int64 { return r.ParkedAt.UnixMicro() }
+
+// ToCount makes a filter read only what counting jobs and their money takes, and a bulk run on them. It reads a
+// payload only if the record does not contain the money. amounts says that the jobs have money.
+func (f *Filter) ToCount(amounts bool) {
+	f.ForBulkRun, f.NoPayload = true, !amounts
+	f.PayloadOf = func(r job.Record) bool {
+		_, booked := job.Booked(r.Money)
+		return !booked
+	}
+}
 
 // List yields the parked jobs that the filter selects, oldest first. It reads pages after the last job seen, so
 // jobs that come and go meanwhile neither repeat nor hide others.
@@ -170,6 +179,154 @@ func pick(ctx context.Context, cursors []*cursor) (*cursor, error) {
 	return oldest, nil
 }
 
+const (
+	// page is how many records are read at once, without payloads: memory use is constant, however many are
+	// parked.
+	page = 500
+	// leastPage is how many records a short list reads at once.
+	leastPage = 50
+)
+
+// cursor walks one reason's sorted set. All scores of a gateway differ, so the last one seen says where to
+// continue.
+type cursor struct {
+	store  *Store
+	set    string
+	filter *Filter
+	fields []string // fields read from a record
+	from   string   // the lowest score still to be read
+	to     string
+	size   int          // of a page
+	whole  []job.Record // the current page
+	ready  []job.Record // what is left of it
+	spare  []job.Record // the page before, in whose place another one is read: a page is large
+	next   chan stretch // the next page, being read while the current one is used; nil if none is
+	ended  bool
+}
+
+// stretch is a page of a set.
+type stretch struct {
+	records []job.Record
+	from    string // where the next page begins
+	last    bool
+	looked  int // jobs skipped because no error of their part of the set matches
+	err     error
+}
+
+func (s *Store) cursor(r job.Reason, f *Filter) *cursor {
+	c := &cursor{store: s, set: s.set(r, f.Batch), filter: f, fields: f.fields(r), from: since(f.Since), to: until(f.Until), size: page}
+	if f.Limit > 0 && f.Match == nil && f.Lane+f.Route == "" {
+		c.size = min(max(f.Limit, leastPage), page)
+	}
+	if f.After > 0 && (f.Since.IsZero() || f.Since.UnixMicro() <= f.After) {
+		c.from = behind(f.After)
+	}
+	c.ended = f.excludes(r)
+	return c
+}
+
+// fill reads the next page when the current one is used up.
+func (c *cursor) fill(ctx context.Context) error {
+	for len(c.ready) == 0 && !c.ended {
+		if c.next == nil {
+			c.ahead(ctx)
+		}
+		got := <-c.next
+		c.next = nil
+		if got.err != nil {
+			return got.err
+		}
+		c.spare, c.whole = c.whole, got.records
+		c.ready, c.from, c.ended = got.records, got.from, got.last
+		if c.filter.Looked != nil {
+			c.filter.Looked(got.looked)
+		}
+		if !c.ended && c.size == page { // a short list may have enough
+			c.ahead(ctx)
+		}
+	}
+	return nil
+}
+
+// ahead starts to read the next page.
+func (c *cursor) ahead(ctx context.Context) {
+	from, into, next := c.from, c.spare, make(chan stretch, 1)
+	c.next, c.spare = next, nil
+	go func() { next <- c.stretch(ctx, from, into) }()
+}
+
+// stretch reads the next page, into memory that is free.
+func (c *cursor) stretch(ctx context.Context, from string, into []job.Record) stretch {
+	if c.filter.Match == nil {
+		return c.page(ctx, from, into)
+	}
+	return c.matching(ctx, from, into)
+}
+
+// page reads the next records.
+func (c *cursor) page(ctx context.Context, from string, into []job.Record) stretch {
+	found, err := c.store.c.ZRangeByScoreWithScores(ctx, c.set, &redis.ZRangeBy{Min: from, Max: c.to, Count: int64(c.size)}).Result()
+	if err != nil {
+		return stretch{err: c.store.unread(err)}
+	}
+	if len(found) == 0 {
+		return stretch{last: true}
+	}
+	some := c.read(ctx, found, into)
+	some.from, some.last = behind(int64(found[len(found)-1].Score)), len(found) < c.size
+	return some
+}
+
+// read reads records that still match the set: a job that was replayed and parked again since appears at its
+// new place.
+func (c *cursor) read(ctx context.Context, found []redis.Z, into []job.Record) stretch {
+	ids := make([]string, len(found))
+	for i, z := range found {
+		ids[i], _ = z.Member.(string)
+	}
+	records := slices.Grow(into[:0], len(ids))[:len(ids)]
+	if err := c.store.recordsInto(ctx, records, ids, c.fields); err != nil {
+		return stretch{err: err}
+	}
+	kept := records[:0]
+	for i := range records {
+		if records[i].ParkedAt.UnixMicro() == int64(found[i].Score) {
+			kept = append(kept, records[i])
+		}
+	}
+	return stretch{records: kept}
+}
+
+func (c *cursor) pop() job.Record {
+	r := c.ready[0]
+	c.ready = c.ready[1:]
+	return r
+}
+
+func behind(score int64) string { return "(" + strconv.FormatInt(score, 10) }
+
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "-inf"
+	}
+	return strconv.FormatInt(t.UnixMicro(), 10)
+}
+
+func until(t time.Time) string {
+	if t.IsZero() {
+		return "+inf"
+	}
+	return behind(t.UnixMicro())
+}
+
+// set returns the sorted set of a reason's jobs, or of those of one batch.
+func (s *Store) set(r job.Reason, batch string) string {
+	if batch != "" {
+		return s.keys.ParkedBatch(string(r), batch)
+	}
+	return s.keys.Parked(string(r))
+}
+
 // fields returns the fields to read of jobs parked for a reason.
 func (f Filter) fields(r job.Reason) []string {
 	if !f.ForBulkRun {
@@ -205,79 +362,6 @@ func (s *Store) recordsInto(ctx context.Context, records []job.Record, ids, fiel
 	return s.visit(ctx, ids, fields, func(i int, h map[string]string) { records[i] = record.Parse(s.gateway, ids[i], h) })
 }
 
-// payloads is how many payloads are read at once: each may be a megabyte.
-const payloads = 64
-
-// withPayloads adds the payloads of the jobs that of selects (nil: all), a few at a time. Such a job is left
-// out if it has gone meanwhile.
-func (s *Store) withPayloads(ctx context.Context, found iter.Seq2[job.Record, error], of func(job.Record) bool) iter.Seq2[job.Record, error] {
-	if of == nil {
-		of = func(job.Record) bool { return true }
-	}
-	return func(yield func(job.Record, error) bool) {
-		some := make([]job.Record, 0, payloads)
-		for r, err := range found {
-			if err != nil {
-				yield(job.Record{}, err)
-				return
-			}
-			if len(some) == 0 && !of(r) {
-				if !yield(r, nil) {
-					return
-				}
-				continue
-			}
-			if some = append(some, r); len(some) < payloads {
-				continue
-			}
-			if !s.yieldWhole(ctx, some, of, yield) {
-				return
-			}
-			some = some[:0]
-		}
-		s.yieldWhole(ctx, some, of, yield)
-	}
-}
-
-// yieldWhole yields some jobs, with the payloads of those that of selects. It reports whether to continue.
-func (s *Store) yieldWhole(ctx context.Context, some []job.Record, of func(job.Record) bool, yield func(job.Record, error) bool) bool {
-	var ids []string
-	for _, r := range some {
-		if of(r) {
-			ids = append(ids, r.Job.ID)
-		}
-	}
-	found, err := s.read(ctx, ids, append([]string{"state", "generation", "reason", "digest"}, record.PayloadFields()...))
-	if err != nil {
-		yield(job.Record{}, err)
-		return false
-	}
-	for _, r := range some {
-		if of(r) {
-			h := found[0]
-			found = found[1:]
-			if h["state"] != string(job.Parked) || h["generation"] != strconv.FormatInt(r.Generation, 10) {
-				continue
-			}
-			var stored []byte
-			if stored, r.Unopened = record.PayloadOf(s.gateway, r.Job.ID, h); r.Unopened == nil {
-				r.Job.Payload, r.Sealed, r.Unopened = s.box.Reveal(r.Job.ID, stored, h["digest"], h["reason"] == string(job.Unreadable))
-			}
-		}
-		if !yield(r, nil) {
-			return false
-		}
-	}
-	return true
-}
-
-// read returns fields of the records with these ids.
-func (s *Store) read(ctx context.Context, ids, fields []string) ([]map[string]string, error) {
-	found := make([]map[string]string, len(ids))
-	err := s.visit(ctx, ids, fields, func(i int, h map[string]string) { found[i] = maps.Clone(h) })
-	return found, err
-}
-
 // perConnection is how many records each of the parallel connections reads at once.
 const perConnection = 128
 
@@ -309,47 +393,4 @@ func (s *Store) visitSome(ctx context.Context, ids, fields []string, see func(i 
 		see(i, h)
 	})
 	return failed
-}
-
-// Heap is the number of jobs parked for one reason, and when the oldest was parked.
-type Heap struct {
-	Jobs   int64
-	Oldest time.Time
-}
-
-// Countable reports whether Count supports the filter: it needs no look at individual jobs.
-func (f Filter) Countable() bool {
-	return len(f.IDs) == 0 && !f.InDoubt && f.Match == nil && f.Lane+f.Route == "" && f.Limit == 0 && f.After == 0
-}
-
-// Count counts the jobs of a countable filter, by reason, all at one moment. The cost does not depend on their
-// number. Reasons without jobs are left out.
-func (s *Store) Count(ctx context.Context, f Filter) (map[job.Reason]Heap, error) {
-	reasons := f.reasons()
-	counts, firsts := make([]*redis.IntCmd, len(reasons)), make([]*redis.ZSliceCmd, len(reasons))
-	if _, err := s.c.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		for i, r := range reasons {
-			set, from, to := s.set(r, f.Batch), since(f.Since), until(f.Until)
-			counts[i] = p.ZCount(ctx, set, from, to)
-			firsts[i] = p.ZRangeByScoreWithScores(ctx, set, &redis.ZRangeBy{Min: from, Max: to, Count: 1})
-		}
-		return nil
-	}); err != nil {
-		return nil, s.unread(err)
-	}
-	heaps := map[job.Reason]Heap{}
-	for i, r := range reasons {
-		if first := firsts[i].Val(); len(first) > 0 {
-			heaps[r] = Heap{counts[i].Val(), time.UnixMicro(int64(first[0].Score)).UTC()}
-		}
-	}
-	return heaps, nil
-}
-
-// set returns the sorted set of a reason's jobs, or of those of one batch.
-func (s *Store) set(r job.Reason, batch string) string {
-	if batch != "" {
-		return s.keys.ParkedBatch(string(r), batch)
-	}
-	return s.keys.Parked(string(r))
 }

@@ -149,54 +149,13 @@ func (s *Store) Mark(ctx context.Context) (time.Time, error) {
 	return time.UnixMicro(us + 1).UTC(), nil
 }
 
-// Discard removes parked jobs for good, and keeps their records for the dedupe window. It reports for each
-// whether it was removed: a job no longer parked as given is skipped. Keep chunks to a few hundred jobs.
-func (s *Store) Discard(ctx context.Context, jobs []job.Return, dedupe time.Duration) ([]bool, error) {
-	keys, args := []string{s.keys.Counters(), s.keys.Acts()}, []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace()}
-	for _, r := range jobs {
-		keys = append(keys, s.keys.Job(r.ID), s.keys.Parked(string(r.Reason)))
-		args = append(args, r.ID, r.Generation, string(r.Reason))
+// UpToNow makes a filter exclude jobs parked from now on.
+func (s *Store) UpToNow(ctx context.Context, f Filter) (Filter, error) {
+	mark, err := s.Mark(ctx)
+	if err == nil && (f.Until.IsZero() || f.Until.After(mark)) {
+		f.Until = mark
 	}
-	return taken(record.Discard.For(s.Feed).Act(ctx, s.c, keys, args...), "discard.lua", len(jobs))
-}
-
-// Resolve makes jobs in doubt done, because an operator found that they were charged, whatever the reason for
-// which they are parked. It reports for each whether it was resolved: a job is skipped if it is no longer
-// parked in the given generation, or not in doubt. reference is the gateway's name for the payment; empty:
-// unknown.
-func (s *Store) Resolve(ctx context.Context, jobs []job.Return, dedupe time.Duration, reference string) ([]bool, error) {
-	return s.settle(ctx, settling{script: record.Resolve.For(s.Feed), name: "resolve.lua", keys: []string{s.keys.Counters(), s.keys.Acts()},
-		args: []any{s.NowMicros.Now(), dedupe.Milliseconds(), s.actPlace(), reference}}, jobs)
-}
-
-// expire settles expired jobs in doubt as not charged: they stay, parked as expired.
-func (s *Store) expire(ctx context.Context, jobs []job.Return) ([]bool, error) {
-	return s.settle(ctx, settling{script: record.Expire.For(s.Feed), name: "expire.lua", keys: []string{s.keys.Counters(), s.keys.Parked(string(job.Expired)), s.keys.Acts()},
-		args: []any{s.NowMicros.Now(), s.actPlace()}}, jobs)
-}
-
-// settling is a script with the keys and arguments that precede those of each job.
-type settling struct {
-	script *redisdb.Script
-	name   string
-	keys   []string
-	args   []any
-}
-
-func (s *Store) settle(ctx context.Context, w settling, jobs []job.Return) ([]bool, error) {
-	for _, r := range jobs {
-		w.keys = append(w.keys, s.keys.Job(r.ID))
-		w.args = append(w.args, r.ID, r.Generation)
-	}
-	return taken(w.script.Act(ctx, s.c, w.keys, w.args...), w.name, len(jobs))
-}
-
-func taken(cmd *redis.Cmd, script string, n int) ([]bool, error) {
-	answers, err := cmd.BoolSlice()
-	if err == nil && len(answers) != n {
-		err = fmt.Errorf("%s gave %d answers for %d jobs: is another version of Spillway at work on this Redis?", script, len(answers), n)
-	}
-	return answers, err
+	return f, err
 }
 
 func (s *Store) unread(err error) error {

@@ -2,22 +2,86 @@ package desk
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
-	"hash"
-	"maps"
-	"strings"
+	"slices"
 	"sync"
-	"time"
 
-	"spillway/internal/clock"
 	"spillway/internal/deadletter"
-	"spillway/internal/dispatch"
 	"spillway/internal/job"
-	"spillway/internal/ledger"
 	"spillway/internal/tracing"
 )
+
+// Action is an operator's action on parked jobs: Replay, Ask, Done, NotDone or Discard.
+type Action struct {
+	Name string // in forms and for programs
+	Verb string // "replay", as in "replay 12 jobs?"
+	Past string // "replayed"
+	// NeedsWhy says that a reason is required.
+	NeedsWhy bool
+	// InDoubt says that it is for jobs that may have been charged. Without ids and reasons it applies to all of
+	// these.
+	InDoubt bool
+	// Final says that it can't be undone.
+	Final bool
+	// Heeds says that it admits jobs again. Such an action stops while the gateway is held or paused, and can
+	// be slowed down.
+	Heeds bool
+
+	trail   string // in the audit trail
+	readmit bool   // it admits jobs again
+	asks    bool   // only for gateways with look-ups
+	waiting bool   // jobs selected by id may also be waiting for their call
+}
+
+// The actions.
+var (
+	// Replay admits jobs again.
+	Replay = Action{Name: "replay", Verb: "replay", Past: "replayed", Heeds: true, trail: "replay", readmit: true}
+	// Ask makes look-ups for jobs in doubt now: they are pending until the outcome is known.
+	Ask = Action{Name: "ask", Verb: "ask about", Past: "asked about", InDoubt: true, trail: "resolve --ask", asks: true}
+	// Done settles jobs in doubt as charged.
+	Done = Action{Name: "done", Verb: "resolve as done", Past: "resolved", NeedsWhy: true, InDoubt: true, Final: true, trail: "resolve --done"}
+	// NotDone settles jobs in doubt as not charged, and admits them again.
+	NotDone = Action{Name: "not-done", Verb: "resolve as not done", Past: "resolved", NeedsWhy: true, InDoubt: true, trail: "resolve --not-done", readmit: true}
+	// Discard removes jobs for good. Jobs selected by id may also be waiting for their call.
+	Discard = Action{Name: "discard", Verb: "discard", Past: "discarded", NeedsWhy: true, Final: true, trail: "discard", waiting: true}
+)
+
+// ActionOf returns the action with a name.
+func ActionOf(name string) (a Action, known bool) {
+	for _, a := range []Action{Replay, Ask, Done, NotDone, Discard} {
+		if a.Name == name {
+			return a, true
+		}
+	}
+	return a, false
+}
+
+// Noun returns the command that does it.
+func (a Action) Noun() string {
+	if a.InDoubt {
+		return "resolve"
+	}
+	return a.Verb
+}
+
+// means adds to a filter what the action implies.
+func (a Action) means(f deadletter.Filter) deadletter.Filter {
+	f.InDoubt = a.InDoubt && len(f.IDs)+len(f.Reasons) == 0
+	f.Waiting = a.waiting && len(f.IDs) > 0
+	return f
+}
+
+// CanAsk reports whether the gateway has look-ups.
+func (g *Gateway) CanAsk() bool { return g.Asked() }
+
+// offered returns an error with code usage if none of the gateways supports the action.
+func (a Action) offered(d *Desk) error {
+	if !a.asks || slices.ContainsFunc(d.Gateways, (*Gateway).CanAsk) {
+		return nil
+	}
+	return usage("look the jobs up there, then say --done or --not-done; or give the gateway a lookup in the file", "no look-up is configured for %s", d.Names())
+}
 
 // Plan is an action on a selection: what it would do, and what it did.
 type Plan struct {
@@ -78,6 +142,26 @@ func (p *Plan) Would() (t job.Totals) {
 	return t
 }
 
+// Run carries out the plan at all gateways concurrently, so that a gateway without room delays no other. watch
+// is called after each step of a gateway's part, one at a time. It returns an error for each part, nil if there
+// was none.
+func (p *Plan) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func(*Bulk)) []error {
+	errs := make([]error, len(p.Parts))
+	var all sync.WaitGroup
+	var one sync.Mutex
+	for i, b := range p.Parts {
+		all.Go(func() {
+			errs[i] = b.Run(ctx, by, traces, func() {
+				one.Lock()
+				defer one.Unlock()
+				watch(b)
+			})
+		})
+	}
+	all.Wait()
+	return errs
+}
+
 // ByReason returns the jobs that it would take or hold back by reason, over all gateways.
 func (p *Plan) ByReason() map[job.Reason]job.Totals {
 	all := map[job.Reason]job.Totals{}
@@ -132,255 +216,3 @@ func (p *Plan) Now() (sum Progress) {
 	}
 	return sum
 }
-
-// Run carries out the plan at all gateways concurrently, so that a gateway without room delays no other. watch
-// is called after each step of a gateway's part, one at a time. It returns an error for each part, nil if there
-// was none.
-func (p *Plan) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func(*Bulk)) []error {
-	errs := make([]error, len(p.Parts))
-	var all sync.WaitGroup
-	var one sync.Mutex
-	for i, b := range p.Parts {
-		all.Go(func() {
-			errs[i] = b.Run(ctx, by, traces, func() {
-				one.Lock()
-				defer one.Unlock()
-				watch(b)
-			})
-		})
-	}
-	all.Wait()
-	return errs
-}
-
-// Bulk is one action on parked jobs of one gateway.
-type Bulk struct {
-	*Gateway
-	Action Action
-	Options
-	// Meant is the jobs that Plan found, and Would those of them that the action would take.
-	Meant *Tally
-	Would job.Totals
-	// Often is how many of these were replayed deadletter.OftenReplayed times or more without success.
-	Often int
-	// Halt is why a replay would stop at once; empty if it would not.
-	Halt string
-
-	filter deadletter.Filter
-	rules  deadletter.Rules
-	books  tracedBooks // counted for the act
-	met    deadletter.Preview
-	seen   hash.Hash // of the jobs found; nil if no act needs approval
-	// granted is the approved request; nil: none.
-	granted *Request
-	// vouched says that the gateway's own report is the reason: no approval is needed.
-	vouched bool
-
-	mu   sync.Mutex
-	far  Progress
-	held map[string]int
-}
-
-// tracedBooks are books that record in the traces of jobs that they were admitted again.
-type tracedBooks struct {
-	*ledger.Books
-	traces  *tracing.Tracer
-	gateway string
-}
-
-// Readmit implements job.Readmitter.
-func (t tracedBooks) Readmit(ctx context.Context, jobs []job.Return) ([]job.Admittance, time.Duration, error) {
-	begun := time.Now()
-	answers, retry, err := t.Books.Readmit(ctx, jobs)
-	t.traces.Replayed(ctx, t.gateway, jobs, answers, begun)
-	return answers, retry, err
-}
-
-// Progress is the progress of an action.
-type Progress struct {
-	deadletter.BulkResult
-	Took job.Totals // replayed, discarded or resolved
-	// Canary is the state of the jobs sent ahead; nil before there are any.
-	Canary *deadletter.Canary
-}
-
-// bulk prepares an action on the jobs of one gateway that the filter selects. It reads Redis's clock.
-func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
-	now, err := g.Books.Look(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := g.checkPriority(a, o.Priority); err != nil {
-		return nil, err
-	}
-	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
-	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
-	b.met = deadletter.Preview{Rules: b.rules, Decide: a.decide, Seen: deadletter.NewSeen(clock.Real{})}
-	if g.Approval.OfActs() {
-		b.seen = sha256.New()
-	}
-	return b, nil
-}
-
-// Bulk returns an action on the jobs of one gateway that were shown to a person before: the filter contains the
-// time until which they were parked.
-func (g *Gateway) Bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
-	b, err := g.bulk(ctx, a, a.means(f), o)
-	if err == nil {
-		b.met.Seen = nil
-	}
-	return b, err
-}
-
-// halts finds out what holds the gateway's calls back now.
-func (b *Bulk) halts(ctx context.Context) error {
-	if !b.Action.Heeds {
-		return nil
-	}
-	leave, err := b.leave(ctx, b.Pace)
-	b.Halt = leave.Stop
-	return err
-}
-
-func (b *Bulk) meet(r job.Record) {
-	b.Meant.add(r)
-	taken := b.met.Meet(r)
-	if b.seen != nil {
-		_, _ = fmt.Fprintf(b.seen, "%s %d %d %d %t %s\n", r.Job.ID, r.Generation, r.ParkedAt.UnixMicro(), r.Edited.UnixMicro(), taken, r.Money)
-	}
-	if taken {
-		b.Would.AddRecord(r, b.Amount.Field, b.Amount.Currency)
-	}
-	b.Often = b.met.Often
-}
-
-// Until returns the time just after the last job that Plan found: jobs parked from then on are excluded. Zero:
-// it found none.
-func (b *Bulk) Until() time.Time { return b.met.Until }
-
-// Held returns how many jobs were held back, by reason; before Run, how many would be.
-func (b *Bulk) Held() map[string]int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.held == nil {
-		return maps.Clone(b.met.Held)
-	}
-	return maps.Clone(b.held)
-}
-
-// Now returns the action's progress.
-func (b *Bulk) Now() Progress {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	far := b.far
-	far.Took = job.Totals{}
-	far.Took.Add(b.far.Took)
-	return far
-}
-
-const (
-	noteEvery = time.Second     // how often a long action updates its audit entry
-	noteTime  = 5 * time.Second // bounds a write of the entry
-)
-
-// Bounded calls write with a bounded context that an interrupt does not end.
-func Bounded(ctx context.Context, write func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), noteTime)
-	defer cancel()
-	return write(ctx)
-}
-
-// Run does it. If a second person has to approve it, Run instead stores a request and returns an Awaits. The
-// audit entry is written before the first job is touched. watch is called after each step, by one goroutine at
-// a time; nil: not called. Run stops between two steps when ctx ends; what it took stays taken. A
-// deadletter.Halt says that it stopped itself.
-func (b *Bulk) Run(ctx context.Context, by By, traces *tracing.Tracer, watch func()) error {
-	if watch == nil {
-		watch = func() {}
-	}
-	if b.seen != nil { // some acts of the gateway need approval
-		if asked, err := b.ask(ctx, by); asked || err != nil {
-			return err
-		}
-	}
-	now, err := b.Books.Look(ctx)
-	if err != nil {
-		return err
-	}
-	b.rules.Now = now.Now // an hour may have passed since the plan
-	entry := b.Store.Entry(b.granted.noted(by.act(deadletter.Act{At: b.rules.Now, What: b.Action.trail,
-		Filter: strings.TrimSpace(FilterText(b.filter) + b.Options.text())})))
-	books := b.Books.For(entry.Place) // the script that takes a job counts it
-	b.books = tracedBooks{books, traces, b.Name}
-	b.mu.Lock()
-	b.held = map[string]int{}
-	b.mu.Unlock()
-	noted := time.Time{}
-	c := deadletter.BulkRun{
-		Store: b.Store.For(entry), Filter: b.meant(), Clock: clock.Real{}, Seen: b.met.Seen, Canary: b.Canary,
-		Begin:    func(ctx context.Context) error { return Bounded(ctx, entry.Begin) },
-		Taken:    b.took,
-		HeldBack: b.holdBack,
-		Withdraw: func(ctx context.Context, jobs []job.Return) ([]bool, error) {
-			return books.WithdrawForGood(ctx, jobs, ledger.Discarding{Why: fmt.Sprintf("discarded by %s: %s", by.Who, by.Why), Dedupe: b.Dedupe, MayBeCharged: b.MayBeCharged})
-		},
-		Canaries: func(now deadletter.Canary) { b.note(func(p *Progress) { p.Canary = &now }); watch() },
-		Progress: func(done deadletter.BulkResult) {
-			b.note(func(p *Progress) { p.BulkResult = done })
-			watch()
-			if time.Since(noted) >= noteEvery && Bounded(ctx, func(ctx context.Context) error { return entry.Note(ctx, b.deed()) }) == nil { // entry.End reports permanent errors
-				noted = time.Now()
-			}
-		},
-	}
-	if b.granted != nil { // the approver saw each payload that was replaced before the request
-		c.Agreed = b.granted.Asked
-	}
-	if b.Options.Priority != "" {
-		c.Class = b.classChange()
-	}
-	if b.Action.Heeds {
-		c.Watch = func(ctx context.Context) (deadletter.Leave, error) { return b.leave(ctx, b.Pace) }
-	}
-	done, err := b.Action.run(ctx, c, b)
-	if err == nil { // jobs found no longer parked on reading them again are not counted yet
-		done.Gone = max(done.Gone, int(b.Meant.Jobs)-done.Taken-done.HeldBack)
-	}
-	b.note(func(p *Progress) { p.BulkResult = done })
-	watch()
-	if endErr := Bounded(ctx, func(ctx context.Context) error { return entry.End(ctx, b.deed()) }); endErr != nil {
-		return endErr
-	}
-	return err
-}
-
-// meant returns the filter without jobs parked since Plan: nobody was asked about those.
-func (b *Bulk) meant() deadletter.Filter {
-	f := b.filter
-	if !b.met.Until.IsZero() {
-		f.Until = b.met.Until
-	}
-	f.ToCount(b.Amount.Field != "")
-	if f.Limit > 0 {
-		f.Limit = int(b.Meant.Jobs)
-	}
-	return f
-}
-
-func (b *Bulk) note(what func(*Progress)) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	what(&b.far)
-}
-
-func (b *Bulk) took(r job.Record) {
-	b.note(func(p *Progress) { p.Took.AddRecord(r, b.Amount.Field, b.Amount.Currency) })
-}
-
-func (b *Bulk) holdBack(_ job.Record, why string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held[why]++
-}
-
-func (b *Bulk) deed() deadletter.Deed { return deadletter.Deed{Totals: b.Now().Took} }

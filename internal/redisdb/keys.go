@@ -263,7 +263,7 @@ func (k Keys) Slow() string { return k.own + "slow" }
 // Trail is the audit trail (list of JSON).
 func (k Keys) Trail() string { return k.own + "trail" }
 
-// Journal is the hash chain of the audit trail (list of JSON; internal/deadletter/chain.go).
+// Journal is the hash chain of the audit trail (list of JSON; internal/deadletter/entry.go).
 func (k Keys) Journal() string { return k.own + "journal" }
 
 // Head is the end of the chain (number of links and entries, and the hash of the last link).

@@ -3,7 +3,12 @@ package deadletter
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // for the scripts
+	"time"
+
+	"spillway/internal/job"
+	"spillway/internal/pan"
+
+	_ "embed"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,10 +20,130 @@ import (
 	"spillway/internal/redisdb"
 )
 
+// for the scripts
+
 //go:embed chain.lua
 var chainLua string
 
 var chainScript = redisdb.NewScript(chainLua)
+
+// Act is one action of an operator on dead letters, as an audit entry.
+type Act struct {
+	At  time.Time `json:"at"` // on Redis's clock
+	Who string    `json:"who"`
+	// Said is the name that the operator gave, if it differs from Who, the name of the token used. Via is how
+	// Who is known: token, by the token of that name; shared_token or no_token, only by their word; redis, by
+	// their word and by having Redis's password. Empty: the entry is older than this field.
+	Said string `json:"said,omitempty"`
+	Via  string `json:"via,omitempty"`
+	What string `json:"what"` // replay, discard, resolve --done, resolve --not-done, replace or park
+	Why  string `json:"why,omitempty"`
+	// Asked is who requested it, if it needed another person's approval.
+	Asked string `json:"asked_by,omitempty"`
+	// Request is the id of the approved or rejected request. Empty: no approval was needed.
+	Request string `json:"request,omitempty"`
+	Filter  string `json:"filter"` // the flags that selected the jobs and the mode; empty means all of the gateway
+	Deed
+	// Ended is when it ended. It is nil while the act is in progress, and stays nil if it was killed: Jobs is
+	// right even then, but Amount and NoAmount may be a second behind.
+	Ended *time.Time `json:"ended"`
+}
+
+// Deed is the extent of an act.
+type Deed struct {
+	job.Totals // the jobs affected
+	// Replaced is the payloads before the act; nil if none was replaced.
+	Replaced *Exchange `json:"replaced,omitempty"`
+}
+
+// Entry is an act in the audit trail. It is written before the first job is touched, so that even an act that
+// is killed is recorded.
+type Entry struct {
+	store *Store
+	place int64 // from the start of the trail, which is never trimmed; -1 before it is written
+	act   Act
+	begun time.Time
+}
+
+// Entry returns an entry that is not written yet.
+func (s *Store) Entry(a Act) *Entry { return &Entry{store: s, place: -1, act: a} }
+
+// Place returns the act's place in the trail; empty before it is written.
+func (e *Entry) Place() string {
+	if e.place < 0 {
+		return ""
+	}
+	return strconv.FormatInt(e.place, 10)
+}
+
+// Begin writes the entry, before anything is done.
+func (e *Entry) Begin(ctx context.Context) error {
+	e.begun = time.Now()
+	line, err := e.line()
+	if err != nil {
+		return err
+	}
+	if err := redisdb.NotLeaving(ctx, e.store.c, e.store.gateway); err != nil {
+		return err
+	}
+	place, err := e.store.chained(ctx, -1, line)
+	if err != nil {
+		return e.unwritten(err)
+	}
+	e.place = place
+	return nil
+}
+
+// Note records how much the act has done by now. Before Begin it does nothing.
+func (e *Entry) Note(ctx context.Context, d Deed) error {
+	if e.place < 0 || d.Jobs == e.act.Jobs {
+		return nil
+	}
+	return e.write(ctx, d)
+}
+
+// End records everything that the act did, and its end.
+func (e *Entry) End(ctx context.Context, d Deed) error {
+	if e.place < 0 {
+		return nil
+	}
+	ended := e.act.At.Add(time.Since(e.begun)).Truncate(time.Microsecond)
+	e.act.Ended = &ended
+	if err := e.write(ctx, d); err != nil {
+		return err
+	}
+	if err := e.store.c.HDel(ctx, e.store.keys.Acts(), e.Place()).Err(); err != nil {
+		return e.unwritten(err)
+	}
+	return nil
+}
+
+func (e *Entry) write(ctx context.Context, d Deed) error {
+	e.act.Deed = d
+	line, err := e.line()
+	if err != nil {
+		return err
+	}
+	if _, err := e.store.chained(ctx, e.place, line); err != nil {
+		e.act.Jobs = -1 // retry at the next call
+		return e.unwritten(err)
+	}
+	return nil
+}
+
+func (e *Entry) line() ([]byte, error) { return json.Marshal(e.act.Clean()) }
+
+// Clean returns the act with card numbers in typed texts masked, because an entry is permanent.
+func (a Act) Clean() Act {
+	for _, text := range []*string{&a.Who, &a.Said, &a.Asked, &a.What, &a.Why, &a.Filter} {
+		*text = pan.MaskString(*text)
+	}
+	return a
+}
+
+func (e *Entry) unwritten(err error) error {
+	return fmt.Errorf("write down who did what to the dead letters of %s: %w", e.store.gateway, err)
+}
 
 // Link is one link of the hash chain of the audit trail. Each entry has one, and another for each update of the
 // entry. The hash of a link is the SHA-256 of its JSON as stored.
