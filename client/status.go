@@ -22,8 +22,9 @@ type Need struct {
 	What    string     `json:"what"`
 	Since   *time.Time `json:"since"`
 	Sum
-	Do      string `json:"do"`      // a command, or what to see to
-	Runbook string `json:"runbook"` // the section that explains it
+	NoWrites bool   `json:"no_writes,omitempty"` // Redis takes no writes: no dispatcher is missing
+	Do       string `json:"do"`                  // a command, or what to see to
+	Runbook  string `json:"runbook"`             // the section that explains it
 }
 
 // UnlistedGateway has jobs, and is not in the configuration.

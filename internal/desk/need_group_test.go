@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"spillway/internal/dispatch"
 	"spillway/internal/job"
 )
 
@@ -45,9 +46,9 @@ func TestNeedsThatAreAlikeAreOne(t *testing.T) {
 	}
 	full := make([]Need, 4)
 	for i := range full {
-		full[i] = Need{Kind: NeedUnserved, Gateway: fmt.Sprint("f", i), What: "Redis is full", Totals: euro, Do: lookAtRedis}
+		full[i] = Need{Kind: NeedUnserved, Gateway: fmt.Sprint("f", i), What: "Redis is full", Totals: euro, NoWrites: true, Do: "look at Redis"}
 	}
-	if got := GroupNeeds(full); len(got) != 1 || got[0].Text() != "f0, f1, f2 and 1 more: Redis is full; 8 jobs" || got[0].Do != lookAtRedis {
+	if got := GroupNeeds(full); len(got) != 1 || got[0].Text() != "f0, f1, f2 and 1 more: Redis is full; 8 jobs" || got[0].Do != "look at Redis" {
 		t.Errorf("in a full Redis: %+v", got)
 	}
 	slow := GroupNeeds([]Need{Overload{Process: "host.7", Gateways: []string{"a", "b"}}.need(), {Kind: NeedDenied, Gateway: "c", What: "denied"}})
@@ -56,5 +57,18 @@ func TestNeedsThatAreAlikeAreOne(t *testing.T) {
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// While Redis takes no writes, no dispatcher is missing: its needs say so, and are one.
+func TestNeedsTellThatRedisTakesNoWrites(t *testing.T) {
+	t.Parallel()
+	for refuses, want := range map[string]bool{"": false, "it is full": true} {
+		v := dispatch.Glance{Stopped: "not served", Refuses: refuses}
+		v.Queued = 1
+		n, is := StatusOf("g", v, nil).heldNeed()
+		if !is || n.Kind != NeedUnserved || n.NoWrites != want || (n.Runbook == NeedUnserved.Runbook()) == want {
+			t.Errorf("Redis refuses %q: %+v", refuses, n)
+		}
 	}
 }

@@ -68,6 +68,8 @@ type Need struct {
 	Since *time.Time `json:"since"`
 	// Totals are the jobs that wait for it, with their money as far as it is known.
 	job.Totals
+	// NoWrites says that Redis takes no writes, and that no dispatcher is missing.
+	NoWrites bool `json:"no_writes,omitempty"`
 	// Do is the command to type.
 	Do string `json:"do"`
 	// Runbook is the section of docs/runbook.md that explains it.
@@ -168,9 +170,6 @@ func (s Status) needs() (all []Need) {
 	return all
 }
 
-// lookAtRedis is what to do while Redis takes no writes.
-const lookAtRedis = "see what is wrong with Redis: dispatcher doctor"
-
 // heldNeed returns the need for what holds the gateway's calls back, if only an operator can end it.
 func (s Status) heldNeed() (Need, bool) {
 	v := s.Glance
@@ -192,8 +191,8 @@ func (s Status) heldNeed() (Need, bool) {
 		return s.need(NeedCircuit, v.Hold.Reason, v.Since, waiting, "see the gateway's status page, and: dispatcher doctor"), lasts >= openLong
 	case Unserved:
 		if v.Refuses != "" {
-			n := s.need(NeedUnserved, v.Stopped, v.Since, waiting, lookAtRedis)
-			n.Runbook = runbook + "spillwaybooksunread"
+			n := s.need(NeedUnserved, v.Stopped, v.Since, waiting, "see what is wrong with Redis: dispatcher doctor")
+			n.NoWrites, n.Runbook = true, runbook+"spillwaybooksunread"
 			return n, waiting.Jobs > 0
 		}
 		return s.need(NeedUnserved, v.Stopped, v.Since, waiting, fmt.Sprintf("dispatcher run -g %s", s.Gateway)), waiting.Jobs > 0
@@ -337,7 +336,7 @@ func GroupNeeds(all []Need) []NeedGroup {
 // likeness returns a key that is equal for similar needs. Since when a gateway is not served makes no
 // difference.
 func (n Need) likeness() string {
-	if n.Kind == NeedUnserved && n.Do != lookAtRedis {
+	if n.Kind == NeedUnserved && !n.NoWrites {
 		return string(n.Kind)
 	}
 	return string(n.Kind) + " " + n.What
@@ -358,7 +357,7 @@ func groupOf(same []Need) NeedGroup {
 		g.Amount, g.NoAmount = nil, 0 // known only for the first of them
 	case NeedUnserved:
 		g.Amount, g.NoAmount = nil, 0
-		if g.Do != lookAtRedis {
+		if !g.NoWrites {
 			g.What, g.Do = "no dispatcher serves these gateways", "dispatcher run"
 		}
 	}
