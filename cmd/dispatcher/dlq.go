@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -142,4 +143,195 @@ func emptyFlag(name string) error {
 // afterFlag declares --after for commands that show jobs.
 func (f *dlqFilter) afterFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.after, "after", "", "only jobs after this `CURSOR` from -o json or the end of a list: the next page")
+}
+
+func dlqReplayCommand(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "replay [flags]", Short: "Send parked jobs through admission again",
+		Long: `Replay sends the selected jobs through admission again, oldest first, with a new count of attempts. It waits
+for room as long as needed. It can be stopped and run again: nothing is lost or doubled. Jobs parked after
+its start are not affected.
+
+A job keeps its id and its idempotency key, unless the gateway has definitely refused it: then it gets the
+next generation of the key. These jobs are skipped: jobs that an earlier call may have charged, if the
+gateway keeps no keys; jobs whose key it has forgotten by now (key_lifetime), unless --expired-keys; jobs
+whose time has passed; and entries that are not jobs.
+
+--rate and --share leave the rest of the limits to live traffic: jobs enter the queue no faster, spread
+evenly, each counting with its cost. A share is of the tightest of the gateway's current limits, and follows
+"limit set". Both apply to each gateway, and to each replay: two concurrent replays are twice as fast
+together.
+
+--priority changes the jobs' class in their records before they are enqueued: jobs of a higher class go
+before waiting ones. A class that a gateway does not have is an error.
+
+--canary sends that many jobs of each gateway first and waits until they are finished. If one of them is
+parked again or has to be retried, the replay stops (exit code 1). A replay also stops when the gateway is
+held or paused, or its circuit is open, with exit code 5. Jobs replayed by then stay replayed; the same
+command continues with the rest.`,
+		Example: "  dispatcher dlq replay -g stripe --reason refused --since 24h\n  dispatcher dlq replay --batch 2026-11 --canary 20 --share 20% --yes --why 'card network is back'",
+		Args:    noArgs,
+	}
+	f := clearingFlags(cmd)
+	cmd.Flags().StringVar(&f.why, "why", "", "the `REASON`, recorded in the trail")
+	cmd.Flags().BoolVar(&f.expiredKeys, "expired-keys", false, "also replay jobs whose idempotency key the gateway has forgotten: they may be charged twice")
+	pace := pacingFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		careful, err := pace.understand()
+		if err != nil {
+			return err
+		}
+		return p.clear(cmd.Context(), f, desk.Replay, careful)
+	}
+	return cmd
+}
+
+// paceFlags are the flags that limit the pace of a replay.
+type paceFlags struct {
+	cmd         *cobra.Command
+	rate, share string
+	canary      int
+	priority    string
+}
+
+func pacingFlags(cmd *cobra.Command) *paceFlags {
+	f := &paceFlags{cmd: cmd}
+	fs := cmd.Flags()
+	fs.StringVar(&f.rate, "rate", "", "enqueue jobs no faster than `LIMIT`, spread evenly: 50/s, 3000/m (default: as admission has room)")
+	fs.StringVar(&f.share, "share", "", "enqueue jobs no faster than `PERCENT` of the gateway's current limits: 20%")
+	fs.StringVar(&f.priority, "priority", "", "change the jobs' class to `CLASS`, permanently (default: each keeps its own)")
+	fs.IntVar(&f.canary, "canary", 0, "send `N` jobs of each gateway first, and stop if one of them fails")
+	return f
+}
+
+func (f *paceFlags) understand() (q remote.Clearing, err error) {
+	q.Canary, q.Priority = f.canary, f.priority
+	var p desk.Pace
+	given := f.cmd.Flags().Changed
+	if given("priority") && f.priority == "" {
+		return q, emptyFlag("priority")
+	}
+	if given("rate") && given("share") {
+		return q, cli.Usage("give one of the two", "--rate and --share both say how fast the jobs go in")
+	}
+	if given("canary") && f.canary < 1 {
+		return q, cli.Usage("give at least 1, or leave it out to send all at once", "--canary %d is too few", f.canary)
+	}
+	if given("rate") {
+		q.Rate = f.rate
+		err = p.SetRate(f.rate, "--rate")
+	}
+	if given("share") {
+		q.Share = f.share
+		err = p.SetShare(f.share, "--share")
+	}
+	return q, err
+}
+
+// clearFlags are the flags that replay, discard and resolve share.
+type clearFlags struct {
+	*dlqFilter
+	consent     cli.Consent
+	why         string
+	expiredKeys bool
+	// mayBeCharged permits discarding jobs that may have been charged.
+	mayBeCharged bool
+}
+
+func clearingFlags(cmd *cobra.Command) *clearFlags {
+	f := &clearFlags{dlqFilter: filterFlags(cmd)}
+	consentFlags(cmd, &f.consent)
+	return f
+}
+
+// needWhy refuses an act without a reason.
+func (f *clearFlags) needWhy(verb string) error {
+	return desk.NeedWhy(f.why, verb)
+}
+
+// clear shows what an action would do to the selected jobs, asks for confirmation, carries it out, and reports
+// the result.
+func (p *program) clear(ctx context.Context, f *clearFlags, a desk.Action, q remote.Clearing) error {
+	filter, d, err := p.selected(ctx, f.dlqFilter)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	q.Filter, q.Action, q.ExpiredKeys, q.MayBeCharged = remote.FilterOf(f.gateways, filter), a.Name, f.expiredKeys, f.mayBeCharged
+	seen, err := remote.Previewed.Ask(ctx, d, q)
+	if err != nil {
+		return err
+	}
+	w := &bulkCommand{Preview: seen, p: p, at: d, f: f, action: a, filter: filter, q: q, total: seen.Jobs, open: seen.Would.Jobs}
+	p.remarkLeftOut(seen.LeftOut)
+	decision, err := w.decide(ctx)
+	if err != nil {
+		return err
+	}
+	if decision != cli.Go || w.open == 0 {
+		return w.report(decision, nil)
+	}
+	return w.report(decision, w.do(ctx))
+}
+
+// bulkCommand is an action from its preview to its report.
+type bulkCommand struct {
+	remote.Preview
+	p      *program
+	at     remote.Desk
+	f      *clearFlags
+	action desk.Action
+	filter deadletter.Filter
+	q      remote.Clearing
+	total  int64 // selected jobs
+	open   int64 // those that are not held back
+	ran    bool
+
+	far      map[string]remote.ClearedPart // progress by gateway
+	gone     int                           // jobs previewed, but no longer parked when the action began
+	progress *cli.Progress
+	reminded map[string]time.Time // when it was last printed that a gateway's canary is awaited
+}
+
+// decide asks for confirmation, unless nothing would be done.
+func (w *bulkCommand) decide(ctx context.Context) (cli.Decision, error) {
+	consent := w.f.consent
+	if w.open == 0 && w.p.InTerminal {
+		consent.Yes = true
+	}
+	if consent.Yes && !consent.DryRun && w.open > 0 && !w.p.JSON() {
+		w.p.remark("%s", strings.TrimSuffix(w.previewText(), "\n"))
+	}
+	return cli.Confirm(ctx, w.p.Streams, consent, w.previewText()+capital(w.action.Verb)+" "+w.Would.String())
+}
+
+func (w *bulkCommand) do(ctx context.Context) error {
+	who, err := cli.WhoAmI()
+	if err != nil {
+		return err
+	}
+	w.progress = cli.NewProgress(w.p.Streams, cli.ProgressParams{What: w.action.Verb, Total: w.open, Quiet: w.p.Quiet})
+	defer w.progress.Close()
+	w.ran, w.far, w.reminded = true, map[string]remote.ClearedPart{}, map[string]time.Time{}
+	if here, is := w.at.(*remote.Here); is {
+		if here.Traces, err = w.p.traces(ctx); err != nil {
+			return err
+		}
+		defer desk.Bounded(ctx, here.Traces.Close)
+	}
+	done, err := remote.Clear.Do(ctx, w.at, w.q.After(w.Preview, desk.By{Who: who, Why: w.f.why}), remote.Out[remote.ClearedPart]{Line: w.show})
+	for _, part := range done.Parts {
+		w.far[part.Gateway] = part
+	}
+	if err != nil {
+		return w.outcome([]error{err})
+	}
+	w.gone = int(w.total - done.Jobs)
+	errs := make([]error, len(done.Parts))
+	for i, part := range done.Parts {
+		if errs[i] = part.Problem.Err(); part.Stopped {
+			errs[i] = halt{part}
+		}
+	}
+	return w.outcome(errs)
 }

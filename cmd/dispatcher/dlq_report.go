@@ -1,16 +1,20 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"spillway/internal/cli"
 	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 	"spillway/internal/remote"
 )
 
@@ -258,3 +262,105 @@ func whyText(why map[string]int, what string) string {
 }
 
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// show draws the progress, and says from time to time that it waits for the jobs sent ahead.
+func (w *bulkCommand) show(part remote.ClearedPart) error {
+	w.far[part.Gateway] = part
+	sum := w.now()
+	w.progress.Set(int64(sum.Taken + sum.Gone))
+	canary := part.Canary
+	if canary == nil || canary.Waiting == 0 || time.Since(w.reminded[part.Gateway]) < remindEvery {
+		return nil
+	}
+	first := w.reminded[part.Gateway].IsZero()
+	w.reminded[part.Gateway] = time.Now()
+	w.progress.Clear()
+	w.p.remark("%s", waitingText(part.Gateway, *canary, first))
+	return nil
+}
+
+// remindEvery is how often a replay that waits for its canary says so.
+const remindEvery = 15 * time.Second
+
+func waitingText(gateway string, now remote.Canary, first bool) string {
+	if first {
+		return fmt.Sprintf("%s: %s sent ahead, waiting until they are finished", gateway, job.JobsText(int64(now.Sent)))
+	}
+	return fmt.Sprintf("%s: still waiting for %d of the %d sent ahead; is a dispatcher running? see \"dispatcher status\"", gateway, now.Waiting, now.Sent)
+}
+
+// halt says that an action stopped itself at a gateway.
+type halt struct{ remote.ClearedPart }
+
+func (h halt) Error() string { return h.Problem.Detail }
+
+// outcome combines the results of the gateways' parts.
+func (w *bulkCommand) outcome(errs []error) error {
+	var halts []halt
+	interrupted := false
+	if err := w.awaits(); err != nil {
+		return err
+	}
+	for _, err := range errs {
+		h, halted := errors.AsType[halt](err)
+		switch {
+		case halted:
+			halts = append(halts, h)
+		case errors.Is(err, context.Canceled):
+			interrupted = true
+		case err != nil:
+			return w.cut(err, goOn)
+		}
+	}
+	switch {
+	case interrupted:
+		return w.cut(&job.Error{Code: job.CodeInterrupted, Message: "interrupted"}, goOn)
+	case len(halts) > 0:
+		return w.halted(halts)
+	}
+	return nil
+}
+
+// awaits says that a request was made and needs another person's approval; nil if none was.
+func (w *bulkCommand) awaits() error {
+	var texts []string
+	var first *job.Error
+	for _, part := range w.Parts {
+		if r := w.far[part.Gateway].Request; r != nil {
+			e, _ := errors.AsType[*job.Error]((&desk.Awaits{Request: *r}).Unwrap())
+			first = cmp.Or(first, e)
+			texts = append(texts, e.Message)
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &job.Error{Code: first.Code, Message: strings.Join(texts, "; "), Hint: first.Hint}
+}
+
+const goOn = "run the same again: that is safe, it goes on with the jobs that are still parked"
+
+// cut adds the progress to an error.
+func (w *bulkCommand) cut(err error, hint string) error {
+	err = redisdb.Coded(err)
+	sum := w.now()
+	far := fmt.Sprintf("%d of %s %s", sum.Taken, job.JobsText(w.open), w.action.Past)
+	if sum.Unsure > 0 {
+		far += fmt.Sprintf(", and %d more may or may not be", sum.Unsure)
+	}
+	return &job.Error{Code: job.CodeOf(err), Message: far, Err: err, Hint: hint}
+}
+
+// halted says why a replay stopped itself, and how to continue. A held gateway counts as unavailable, a failed
+// canary as a failure.
+func (w *bulkCommand) halted(halts []halt) error {
+	var why []string
+	code, hint := job.CodeUnavailable, `see "dispatcher status"; when calls go through again, run the same again: it goes on with the jobs that are still parked`
+	for _, h := range halts {
+		why = append(why, h.Problem.Detail)
+		if h.Problem.Kind == job.CodeFailed { // one of the jobs sent ahead
+			code, hint = job.CodeFailed, `look at them with "dispatcher job ID"; once the cause is gone, run the same again: it goes on with the jobs that are still parked`
+		}
+	}
+	return w.cut(&job.Error{Code: code, Message: "stopped: " + strings.Join(why, "; ")}, hint)
+}

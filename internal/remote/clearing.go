@@ -7,11 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
+	"spillway/internal/deadletter"
 	"spillway/internal/desk"
 	"spillway/internal/job"
 	"spillway/internal/roles"
@@ -307,38 +308,68 @@ func clearedPart(ctx context.Context, b *desk.Bulk, err error) ClearedPart {
 	return p
 }
 
-// again plans what a token identifies once more.
-func (q ClearOf) again(ctx context.Context, h *Here) (*desk.Plan, error) {
-	var m mark
-	text, err := base64.RawURLEncoding.DecodeString(q.Token)
-	if err != nil || json.Unmarshal(text, &m) != nil || m.Until == nil {
-		return nil, usage("ask for a preview, and send its token with the same body", "the token is not one of a preview")
+// Filter selects parked jobs. Times are absolute, or 24h for that long ago.
+type Filter struct {
+	At
+	Reasons []string `json:"reasons,omitempty" query:"reason"`
+	Batch   string   `json:"batch,omitempty"`
+	Lane    string   `json:"lane,omitempty"`
+	Route   string   `json:"route,omitempty"`
+	Since   string   `json:"since,omitempty"`
+	Until   string   `json:"until,omitempty"`
+	IDs     []string `json:"ids,omitempty" query:"id"`
+	Match   string   `json:"match,omitempty"`
+	// Limit is the most jobs selected; 0: all, or a page.
+	Limit int `json:"limit,omitempty"`
+}
+
+// FilterOf returns a filter in the form of requests.
+func FilterOf(gateways []string, f deadletter.Filter) Filter {
+	q := desk.FilterValues(f)
+	return Filter{At: At{gateways}, Reasons: q["reason"], Batch: q.Get("batch"), Lane: f.Lane, Route: f.Route, Since: q.Get("since"), Until: q.Get("until"), IDs: q["id"], Match: q.Get("match"), Limit: f.Limit}
+}
+
+// filter parses it.
+func (f Filter) filter() (deadletter.Filter, error) {
+	to, err := desk.ParseFilter(url.Values{"reason": f.Reasons, "batch": {f.Batch}, "lane": {f.Lane}, "route": {f.Route}, "since": {f.Since}, "until": {f.Until}, "id": f.IDs, "match": {f.Match}}, time.Now().UTC(),
+		func(field string) string { return field })
+	if to.Limit = f.Limit; err == nil && f.Limit < 0 {
+		err = usage("give at least 1, or leave it out for all", "limit is too few")
 	}
-	if q.IfChanged != "" && q.IfChanged != "stop" && q.IfChanged != "go_on" {
-		return nil, usage("write stop or go_on", fmt.Sprintf("if_changed %.40q is neither of the two", q.IfChanged))
-	}
-	s, err := q.selected(ctx, h, "")
+	return to, err
+}
+
+// selected returns the selected jobs after a cursor.
+func (f Filter) selected(ctx context.Context, h *Here, after string) (*desk.Selection, error) {
+	to, err := f.filter()
 	if err != nil {
 		return nil, err
 	}
-	upTo := make(map[string]time.Time, len(m.Until))
-	for gateway, us := range m.Until {
-		upTo[gateway] = time.UnixMicro(us)
-	}
-	v, err := q.preview(ctx, s.UpTo(upTo))
-	if err != nil && job.CodeOf(err) != job.CodeNotFound {
+	d, err := h.At(ctx, f.Gateways)
+	if err != nil {
 		return nil, err
 	}
-	if err != nil {
-		v.plan = &desk.Plan{}
-		v.plan.Action, _ = desk.ActionOf(q.Action)
+	s, err := d.Select(ctx, to, after)
+	if f.Batch != "" && job.CodeOf(err) == job.CodeNotFound && err != nil {
+		err = &coded{err, unknownBatch}
 	}
-	if now := (mark{}); q.IfChanged != "go_on" {
-		text, _ := base64.RawURLEncoding.DecodeString(v.Token)
-		if _ = json.Unmarshal(text, &now); now.Sum != m.Sum || !maps.Equal(now.Until, m.Until) {
-			return nil, &coded{&job.Error{Code: job.CodeFailed, Message: "the jobs, or what is asked, are no longer what was previewed, and nothing was done",
-				Hint: "ask for a preview again, and look at it"}, "changed"}
-		}
+	return s, err
+}
+
+// LeftOut is what a filter names but does not select.
+type LeftOut struct {
+	// Missing are the filter's ids whose jobs are not parked, and MissingWhy says where they are instead.
+	Missing    []string `json:"missing,omitempty"`
+	MissingWhy string   `json:"missing_why,omitempty"`
+}
+
+func leftOut(ctx context.Context, s *desk.Selection, missing []string) (l LeftOut, err error) {
+	if len(missing) == 0 {
+		return l, nil
 	}
-	return v.plan, nil
+	why := s.NotParked(ctx, missing)
+	if job.CodeOf(why) != job.CodeNotFound {
+		return l, why
+	}
+	return LeftOut{missing, why.Error()}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"spillway/internal/deadletter"
@@ -14,72 +13,6 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/roles"
 )
-
-// Filter selects parked jobs. Times are absolute, or 24h for that long ago.
-type Filter struct {
-	At
-	Reasons []string `json:"reasons,omitempty" query:"reason"`
-	Batch   string   `json:"batch,omitempty"`
-	Lane    string   `json:"lane,omitempty"`
-	Route   string   `json:"route,omitempty"`
-	Since   string   `json:"since,omitempty"`
-	Until   string   `json:"until,omitempty"`
-	IDs     []string `json:"ids,omitempty" query:"id"`
-	Match   string   `json:"match,omitempty"`
-	// Limit is the most jobs selected; 0: all, or a page.
-	Limit int `json:"limit,omitempty"`
-}
-
-// FilterOf returns a filter in the form of requests.
-func FilterOf(gateways []string, f deadletter.Filter) Filter {
-	q := desk.FilterValues(f)
-	return Filter{At: At{gateways}, Reasons: q["reason"], Batch: q.Get("batch"), Lane: f.Lane, Route: f.Route, Since: q.Get("since"), Until: q.Get("until"), IDs: q["id"], Match: q.Get("match"), Limit: f.Limit}
-}
-
-// filter parses it.
-func (f Filter) filter() (deadletter.Filter, error) {
-	to, err := desk.ParseFilter(url.Values{"reason": f.Reasons, "batch": {f.Batch}, "lane": {f.Lane}, "route": {f.Route}, "since": {f.Since}, "until": {f.Until}, "id": f.IDs, "match": {f.Match}}, time.Now().UTC(),
-		func(field string) string { return field })
-	if to.Limit = f.Limit; err == nil && f.Limit < 0 {
-		err = usage("give at least 1, or leave it out for all", "limit is too few")
-	}
-	return to, err
-}
-
-// selected returns the selected jobs after a cursor.
-func (f Filter) selected(ctx context.Context, h *Here, after string) (*desk.Selection, error) {
-	to, err := f.filter()
-	if err != nil {
-		return nil, err
-	}
-	d, err := h.At(ctx, f.Gateways)
-	if err != nil {
-		return nil, err
-	}
-	s, err := d.Select(ctx, to, after)
-	if f.Batch != "" && job.CodeOf(err) == job.CodeNotFound && err != nil {
-		err = &coded{err, unknownBatch}
-	}
-	return s, err
-}
-
-// LeftOut is what a filter names but does not select.
-type LeftOut struct {
-	// Missing are the filter's ids whose jobs are not parked, and MissingWhy says where they are instead.
-	Missing    []string `json:"missing,omitempty"`
-	MissingWhy string   `json:"missing_why,omitempty"`
-}
-
-func leftOut(ctx context.Context, s *desk.Selection, missing []string) (l LeftOut, err error) {
-	if len(missing) == 0 {
-		return l, nil
-	}
-	why := s.NotParked(ctx, missing)
-	if job.CodeOf(why) != job.CodeNotFound {
-		return l, why
-	}
-	return LeftOut{missing, why.Error()}, nil
-}
 
 // DeadLettersOf says which parked jobs to list.
 type DeadLettersOf struct {

@@ -82,15 +82,18 @@ func (o Out[L]) remark(text string) {
 
 // Do carries it out at a desk.
 func (o *Op[Q, L, A]) Do(ctx context.Context, d Desk, q Q, out Out[L]) (a A, err error) {
-	err = d.do(ctx, call{about: &o.About, request: q, answer: &a, remark: out.remark,
-		here: func(ctx context.Context, h *Here) (err error) { a, err = o.call(ctx, h, q, out); return err },
-		line: func(text json.RawMessage) error {
+	switch d := d.(type) {
+	case *Here:
+		a, err = o.call(ctx, d, q, out)
+	case *There:
+		err = d.do(ctx, call{about: &o.About, request: q, answer: &a, remark: out.remark, line: func(text json.RawMessage) error {
 			var l L
 			if err := decode(text, &l); err != nil {
 				return err
 			}
 			return out.line(l)
 		}})
+	}
 	return a, err
 }
 
@@ -99,22 +102,15 @@ func (o *Op[Q, L, A]) Ask(ctx context.Context, d Desk, q Q) (A, error) {
 	return o.Do(ctx, d, q, Out[L]{})
 }
 
-// Desk carries out operations. There are Here, at a Redis, and There, over HTTP.
+// Desk is where operations are carried out: Here, at a Redis, or There, over HTTP.
 type Desk interface {
-	do(context.Context, call) error
+	isDesk()
 	// Close closes the connection.
 	Close()
 }
 
-// call is an operation with its request.
-type call struct {
-	about   *About
-	request any
-	answer  any // pointer to it
-	here    func(context.Context, *Here) error
-	line    func(json.RawMessage) error
-	remark  func(string)
-}
+func (*Here) isDesk()  {}
+func (*There) isDesk() {}
 
 // Here is the desk of a configuration's gateways at their Redis. Close closes DB.
 type Here struct {
@@ -149,8 +145,6 @@ func (h *Here) desk(gateways []config.Gateway) *desk.Desk {
 	return d
 }
 
-func (h *Here) do(ctx context.Context, c call) error { return c.here(ctx, h) }
-
 // Close implements Desk. Everything requested has been answered by then.
 func (h *Here) Close() { _ = h.DB.Close() }
 
@@ -164,6 +158,13 @@ func (h *Here) At(ctx context.Context, names []string) (*desk.Desk, error) {
 	}
 	return h.desk(chosen), nil
 }
+
+// At is the gateways that a request is about: none means all of the configuration.
+type At struct {
+	Gateways []string `json:"gateways,omitempty" query:"gateway"`
+}
+
+func (a At) named() []string { return a.Gateways }
 
 // at returns the function of an operation whose request names gateways with At: do gets their desk.
 func at[Q interface{ named() []string }, L, A any](do func(context.Context, *desk.Desk, Q, Out[L]) (A, error)) func(context.Context, *Here, Q, Out[L]) (A, error) {

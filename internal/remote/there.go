@@ -29,6 +29,15 @@ type There struct {
 	most   int64 // bytes of an answer that is not a stream
 }
 
+// call is an operation with its request. line and remark take what precedes the answer.
+type call struct {
+	about   *About
+	request any
+	answer  any // pointer to it
+	line    func(json.RawMessage) error
+	remark  func(string)
+}
+
 // connectTime bounds connecting. An answer has no bound: an act may wait for room for hours, until its context
 // ends.
 const connectTime = 5 * time.Second
@@ -52,6 +61,7 @@ func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse
 // Close implements Desk.
 func (t *There) Close() { t.client.CloseIdleConnections() }
 
+// do has the dispatcher carry it out.
 func (t *There) do(ctx context.Context, c call) error {
 	r, err := t.request(ctx, c)
 	if err != nil {

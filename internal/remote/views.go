@@ -17,13 +17,6 @@ import (
 	"spillway/internal/roles"
 )
 
-// At is the gateways that a request is about: none means all of the configuration.
-type At struct {
-	Gateways []string `json:"gateways,omitempty" query:"gateway"`
-}
-
-func (a At) named() []string { return a.Gateways }
-
 // StatusOf asks how gateways stand.
 type StatusOf struct {
 	At
