@@ -4,13 +4,19 @@
 package dispatch
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/admission"
+	"spillway/internal/bucket"
 	"spillway/internal/clock"
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
@@ -61,36 +67,123 @@ func bookkeeping(c redis.UniversalClient, g config.Gateway) ledger.Config {
 	return cfg
 }
 
-// asks returns when the first look-up is made after a call in doubt, for any route: the earliest time of all. A
-// job whose route has no look-up is parked then.
-func asks(g config.Gateway) (a job.Asks) {
-	for _, as := range g.Ways() {
-		of := asksOf(as)
-		a.Unknown, a.Accepted = sooner(a.Unknown, of.Unknown), sooner(a.Accepted, of.Accepted)
-	}
-	return a
+// Limits are the limits in force for a gateway.
+type Limits struct {
+	Limits  []job.Limit
+	Live    bool  // set by an operator; they replace the configured ones until they are reset
+	Version int64 // grows with each change; zero if there was none
 }
 
-// sooner returns the shorter of two times; zero means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b > 0 && b < a {
-		return b
-	}
-	return a
+const (
+	versionField = "version"
+	limitsField  = "limits"
+)
+
+// CurrentLimits returns the limits in force for a gateway.
+func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Limits, error) {
+	return currentLimits(ctx, c, g.Name, g.Leak.Limits)
 }
 
-// asksOf is asks for the jobs of one route.
-func asksOf(as config.Gateway) (a job.Asks) {
-	for accepted, first := range map[bool]*time.Duration{false: &a.Unknown, true: &a.Accepted} {
-		if q := as.Lookup.For(accepted); q != nil {
-			*first = max(q.Schedule[0], time.Microsecond)
+// currentLimits returns the limits in force for a gateway with these configured limits.
+func currentLimits(ctx context.Context, c redis.UniversalClient, gateway string, file []job.Limit) (Limits, error) {
+	h, err := c.HGetAll(ctx, redisdb.NewKeys(gateway).LiveLimits()).Result()
+	if err != nil {
+		return Limits{}, err
+	}
+	l := Limits{Limits: file}
+	l.Version, _ = strconv.ParseInt(h[versionField], 10, 64)
+	text := strings.Fields(h[limitsField])
+	if len(text) == 0 {
+		return l, nil
+	}
+	l.Live, l.Limits = true, nil
+	for _, t := range text {
+		one, err := job.ParseLimit(t)
+		if err != nil {
+			return Limits{}, fmt.Errorf("gateway %s: the limit set live can't be read: %w", gateway, err)
 		}
+		l.Limits = append(l.Limits, one)
 	}
-	return a
+	return l, nil
 }
 
-// routeAsks is asksOf for each route, by name; nil if the gateway has none.
-func routeAsks(g config.Gateway) map[string]job.Asks { return byRoute(g, asksOf) }
+// followEvery is how long the limits set at run time are cached.
+const followEvery = time.Second
+
+// Follower knows the limits in force at a gateway's admission. Configured limits for admission apply if there
+// are any. Otherwise admission has the leak's limits, including those set at run time. A Follower is safe for
+// concurrent use.
+type Follower struct {
+	c       redis.UniversalClient
+	gateway string
+	leak    []job.Limit // as configured
+	file    config.Admission
+
+	mu    sync.Mutex
+	read  time.Time
+	holds config.Admission
+	check bucket.Algorithm
+	err   error // why there is no check: admission's limits are not supported
+}
+
+// Follow returns a Follower. It reads nothing before it is asked.
+func Follow(c redis.UniversalClient, g config.Gateway) *Follower {
+	f := &Follower{c: c, gateway: g.Name, leak: g.Leak.Limits, file: g.Admission, holds: g.Admission}
+	if f.check, f.err = newAlgorithm(g.Admission); f.err != nil {
+		f.err = fmt.Errorf("admission of gateway %s: %w", g.Name, f.err)
+	}
+	return f
+}
+
+func (f *Follower) bucket(ctx context.Context) ledger.Bucket {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.follow(ctx)
+	return f.check
+}
+
+func (f *Follower) follow(ctx context.Context) {
+	if !f.file.Follows || !f.read.IsZero() && time.Since(f.read) < followEvery {
+		return
+	}
+	now, err := currentLimits(ctx, f.c, f.gateway, f.leak)
+	if err == nil || !f.read.IsZero() { // if they were never read, the next call tries again
+		f.read = time.Now()
+	}
+	if err != nil {
+		return
+	}
+	holds := admissionAt(f.file, now)
+	if slices.Equal(holds.Limits, f.holds.Limits) && holds.Burst == f.holds.Burst {
+		return
+	}
+	if check, err := newAlgorithm(holds); err == nil {
+		f.holds, f.check = holds, check
+	}
+}
+
+// Admission returns the limits in force at admission, at most a second old. While Redis is unreachable or has
+// unsupported limits, the last ones stay.
+func (f *Follower) Admission(ctx context.Context) config.Admission {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.follow(ctx)
+	return f.holds
+}
+
+// AdmissionAt returns the limits in force at a gateway's admission, given the leak's limits.
+func AdmissionAt(g config.Gateway, l Limits) config.Admission { return admissionAt(g.Admission, l) }
+
+func admissionAt(file config.Admission, l Limits) config.Admission {
+	if !l.Live {
+		return file
+	}
+	return file.Under(l.Limits)
+}
+
+func newAlgorithm(a config.Admission) (bucket.Algorithm, error) {
+	return bucket.NewAlgorithm(a.Algorithm, a.Limits, a.Burst, a.Precision)
+}
 
 // routeSent is sent for each route, by name; nil if the gateway has none.
 func routeSent(g config.Gateway) map[string]string { return byRoute(g, sent) }

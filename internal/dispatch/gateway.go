@@ -162,6 +162,33 @@ func Pacer(c redis.UniversalClient, g config.Gateway, m *bucket.Metrics) (*bucke
 	return p, nil
 }
 
+// pacing returns the pacer's configuration for a gateway with these limits in force. At most as many calls as
+// the smallest of them allows can start together, whatever is configured for the original limits.
+func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
+	burst := g.Leak.Burst
+	for _, one := range l.Limits {
+		burst = min(burst, max(one.N, 0))
+	}
+	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst, First: queue.FirstLines(g.Name, g.Priority.List()),
+		Classes: g.Priority.List(), Routes: routesOf(g), Lanes: lanesOf(g), Scoped: g.Scoped(), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
+}
+
+// lanesOf returns the settings of a gateway's lanes; nil if it has none.
+func lanesOf(g config.Gateway) *bucket.Lanes {
+	if g.Lanes == nil {
+		return nil
+	}
+	return &bucket.Lanes{Limits: g.Lanes.Limits, Weight: g.Lanes.Weight, MaxInFlight: g.Lanes.MaxInFlight}
+}
+
+// routesOf returns the routes of a gateway, with their limits.
+func routesOf(g config.Gateway) (all []bucket.Route) {
+	for _, r := range g.Routes {
+		all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits, MaxInFlight: r.MaxInFlight})
+	}
+	return all
+}
+
 // handle passes one delivery to the worker. An error means that nothing was recorded: the task comes again.
 func (u *unit) handle(ctx context.Context, d job.Delivery) error {
 	return u.now().worker.Handle(ctx, d)

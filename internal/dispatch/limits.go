@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -17,54 +14,13 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
-	"spillway/internal/queue"
 	"spillway/internal/redisdb"
 )
-
-// Limits are the limits in force for a gateway.
-type Limits struct {
-	Limits  []job.Limit
-	Live    bool  // set by an operator; they replace the configured ones until they are reset
-	Version int64 // grows with each change; zero if there was none
-}
 
 //go:embed limits.lua
 var limitsLua string
 
 var limitsScript = redisdb.NewSwitchScript(redisdb.NowLua, limitsLua)
-
-const (
-	versionField = "version"
-	limitsField  = "limits"
-)
-
-// CurrentLimits returns the limits in force for a gateway.
-func CurrentLimits(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Limits, error) {
-	return currentLimits(ctx, c, g.Name, g.Leak.Limits)
-}
-
-// currentLimits returns the limits in force for a gateway with these configured limits.
-func currentLimits(ctx context.Context, c redis.UniversalClient, gateway string, file []job.Limit) (Limits, error) {
-	h, err := c.HGetAll(ctx, redisdb.NewKeys(gateway).LiveLimits()).Result()
-	if err != nil {
-		return Limits{}, err
-	}
-	l := Limits{Limits: file}
-	l.Version, _ = strconv.ParseInt(h[versionField], 10, 64)
-	text := strings.Fields(h[limitsField])
-	if len(text) == 0 {
-		return l, nil
-	}
-	l.Live, l.Limits = true, nil
-	for _, t := range text {
-		one, err := job.ParseLimit(t)
-		if err != nil {
-			return Limits{}, fmt.Errorf("gateway %s: the limit set live can't be read: %w", gateway, err)
-		}
-		l.Limits = append(l.Limits, one)
-	}
-	return l, nil
-}
 
 // SetLimits replaces a gateway's limits, in every process within a second. An empty list restores the
 // configured ones.
@@ -129,33 +85,6 @@ func CheckLimits(c redis.UniversalClient, g config.Gateway, to []job.Limit) erro
 			Hint: "give admission limits of its own in the file, or another burst"}
 	}
 	return nil
-}
-
-// pacing returns the pacer's configuration for a gateway with these limits in force. At most as many calls as
-// the smallest of them allows can start together, whatever is configured for the original limits.
-func pacing(g config.Gateway, l Limits) bucket.PacerConfig {
-	burst := g.Leak.Burst
-	for _, one := range l.Limits {
-		burst = min(burst, max(one.N, 0))
-	}
-	return bucket.PacerConfig{Gateway: g.Name, Limits: l.Limits, Version: l.Version, Burst: burst, First: queue.FirstLines(g.Name, g.Priority.List()),
-		Classes: g.Priority.List(), Routes: routesOf(g), Lanes: lanesOf(g), Scoped: g.Scoped(), Jitter: g.Leak.Jitter, MaxInFlight: g.Leak.MaxInFlight, CallTimeout: g.Request.Timeout}
-}
-
-// lanesOf returns the settings of a gateway's lanes; nil if it has none.
-func lanesOf(g config.Gateway) *bucket.Lanes {
-	if g.Lanes == nil {
-		return nil
-	}
-	return &bucket.Lanes{Limits: g.Lanes.Limits, Weight: g.Lanes.Weight, MaxInFlight: g.Lanes.MaxInFlight}
-}
-
-// routesOf returns the routes of a gateway, with their limits.
-func routesOf(g config.Gateway) (all []bucket.Route) {
-	for _, r := range g.Routes {
-		all = append(all, bucket.Route{Name: r.Name, Limits: r.Limits, MaxInFlight: r.MaxInFlight})
-	}
-	return all
 }
 
 // adopt applies the limits in force: those set at run time, or else the configured ones as last read.
@@ -305,82 +234,4 @@ func withPacer(ctx context.Context, c redis.UniversalClient, g config.Gateway, d
 	}
 	defer p.Close(ctx)
 	return do(p)
-}
-
-// followEvery is how long the limits set at run time are cached.
-const followEvery = time.Second
-
-// Follower knows the limits in force at a gateway's admission. Configured limits for admission apply if there
-// are any. Otherwise admission has the leak's limits, including those set at run time. A Follower is safe for
-// concurrent use.
-type Follower struct {
-	c       redis.UniversalClient
-	gateway string
-	leak    []job.Limit // as configured
-	file    config.Admission
-
-	mu    sync.Mutex
-	read  time.Time
-	holds config.Admission
-	check bucket.Algorithm
-	err   error // why there is no check: admission's limits are not supported
-}
-
-// Follow returns a Follower. It reads nothing before it is asked.
-func Follow(c redis.UniversalClient, g config.Gateway) *Follower {
-	f := &Follower{c: c, gateway: g.Name, leak: g.Leak.Limits, file: g.Admission, holds: g.Admission}
-	if f.check, f.err = newAlgorithm(g.Admission); f.err != nil {
-		f.err = fmt.Errorf("admission of gateway %s: %w", g.Name, f.err)
-	}
-	return f
-}
-
-// Admission returns the limits in force at admission, at most a second old. While Redis is unreachable or has
-// unsupported limits, the last ones stay.
-func (f *Follower) Admission(ctx context.Context) config.Admission {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.follow(ctx)
-	return f.holds
-}
-
-func (f *Follower) bucket(ctx context.Context) ledger.Bucket {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.follow(ctx)
-	return f.check
-}
-
-func (f *Follower) follow(ctx context.Context) {
-	if !f.file.Follows || !f.read.IsZero() && time.Since(f.read) < followEvery {
-		return
-	}
-	now, err := currentLimits(ctx, f.c, f.gateway, f.leak)
-	if err == nil || !f.read.IsZero() { // if they were never read, the next call tries again
-		f.read = time.Now()
-	}
-	if err != nil {
-		return
-	}
-	holds := admissionAt(f.file, now)
-	if slices.Equal(holds.Limits, f.holds.Limits) && holds.Burst == f.holds.Burst {
-		return
-	}
-	if check, err := newAlgorithm(holds); err == nil {
-		f.holds, f.check = holds, check
-	}
-}
-
-// AdmissionAt returns the limits in force at a gateway's admission, given the leak's limits.
-func AdmissionAt(g config.Gateway, l Limits) config.Admission { return admissionAt(g.Admission, l) }
-
-func admissionAt(file config.Admission, l Limits) config.Admission {
-	if !l.Live {
-		return file
-	}
-	return file.Under(l.Limits)
-}
-
-func newAlgorithm(a config.Admission) (bucket.Algorithm, error) {
-	return bucket.NewAlgorithm(a.Algorithm, a.Limits, a.Burst, a.Precision)
 }

@@ -286,3 +286,34 @@ func (m lookMetrics) made(gateway, verdict string) { m.looks.WithLabelValues(gat
 func (m lookMetrics) forget(gateway string) {
 	m.looks.DeletePartialMatch(prometheus.Labels{"gateway": gateway})
 }
+
+// asks returns when the first look-up is made after a call in doubt, for any route: the earliest time of all. A
+// job whose route has no look-up is parked then.
+func asks(g config.Gateway) (a job.Asks) {
+	for _, as := range g.Ways() {
+		of := asksOf(as)
+		a.Unknown, a.Accepted = sooner(a.Unknown, of.Unknown), sooner(a.Accepted, of.Accepted)
+	}
+	return a
+}
+
+// sooner returns the shorter of two times; zero means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// asksOf is asks for the jobs of one route.
+func asksOf(as config.Gateway) (a job.Asks) {
+	for accepted, first := range map[bool]*time.Duration{false: &a.Unknown, true: &a.Accepted} {
+		if q := as.Lookup.For(accepted); q != nil {
+			*first = max(q.Schedule[0], time.Microsecond)
+		}
+	}
+	return a
+}
+
+// routeAsks is asksOf for each route, by name; nil if the gateway has none.
+func routeAsks(g config.Gateway) map[string]job.Asks { return byRoute(g, asksOf) }
