@@ -59,7 +59,7 @@ func (b *clockBounds) observe(sent, received, redis int64) (leap, era int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	a := answer{sent, received, redis - received - 1, redis + 1 - sent}
-	lo, hi := b.at(received)
+	lo, hi := b.steady(received)
 	gained, lost := a.lo-hi, lo-a.hi // at least
 	switch {
 	case !b.known:
@@ -102,7 +102,7 @@ func (b *clockBounds) reset(a answer) {
 
 // refine takes over the bounds that an answer proves more tightly.
 func (s *span) refine(a answer) {
-	lo, hi := s.at(a.received)
+	lo, hi := s.slewed(a.received)
 	if a.lo >= lo {
 		s.lo, s.loAt = a.lo, a.sent
 	}
@@ -111,8 +111,8 @@ func (s *span) refine(a answer) {
 	}
 }
 
-// at returns the bounds, widened to the local moment now, assuming that the clock may be slewed by unseen.
-func (s *span) at(now int64) (lo, hi int64) {
+// slewed returns the bounds, widened to the local moment now, assuming that the clock may be slewed by unseen.
+func (s *span) slewed(now int64) (lo, hi int64) {
 	return s.lo - age(s.loAt, now, unseen), s.hi + age(s.hiAt, now, unseen)
 }
 
@@ -165,8 +165,8 @@ func (b *clockBounds) settles(now int64) bool {
 	return doubt > 0 && now >= doubt
 }
 
-// at returns the rate at a local moment, in ppm.
-func (s slew) at(now int64) int64 {
+// rate returns the rate at a local moment, in ppm.
+func (s slew) rate(now int64) int64 {
 	if s.until > now {
 		return s.ppm
 	}
@@ -176,8 +176,8 @@ func (s slew) at(now int64) int64 {
 // age is how much the distance of two clocks may have changed since then.
 func age(since, now, ppm int64) int64 { return max(now-since, 0)*ppm/1_000_000 + 1 }
 
-// at returns the bounds widened to the local moment now, if the clock's rate is right. The caller holds mu.
-func (b *clockBounds) at(now int64) (lo, hi int64) {
+// steady returns the bounds widened to the local moment now, if the clock's rate is right. The caller holds mu.
+func (b *clockBounds) steady(now int64) (lo, hi int64) {
 	return b.lo - age(b.loAt, now, drift), b.hi + age(b.hiAt, now, drift)
 }
 
@@ -186,7 +186,7 @@ func (b *clockBounds) wide(now int64) (lo, hi int64) {
 	if b.fast.doubt+b.slow.doubt > 0 {
 		return b.last.lo - age(b.last.sent, now, b.slow.most(now)), b.last.hi + age(b.last.sent, now, b.fast.most(now))
 	}
-	return b.near.at(now)
+	return b.near.slewed(now)
 }
 
 // notBefore returns the local moment at which Redis's clock shows at least redis, as far as is known at now. It
@@ -196,7 +196,7 @@ func (b *clockBounds) notBefore(redis, now int64) int64 {
 	defer b.mu.Unlock()
 	lo, _ := b.wide(now)
 	wait := max(redis-lo-now, 0)
-	return redis - lo + age(0, wait, unseen+b.slow.at(now))
+	return redis - lo + age(0, wait, unseen+b.slow.rate(now))
 }
 
 // earliest returns the least that Redis's clock can show at the local moment now.
@@ -238,7 +238,7 @@ func (b *clockBounds) unwatched(before, now int64) int64 {
 	if b.known {
 		before -= now - b.begun
 	}
-	return min(max(before, 0)*max(unseen, b.fast.at(now))/1_000_000, mostUnseen)
+	return min(max(before, 0)*max(unseen, b.fast.rate(now))/1_000_000, mostUnseen)
 }
 
 // watched returns what reserve.lua is told of the clock: the time in the newest answer; the gains seen in the
@@ -268,7 +268,7 @@ func (b *clockBounds) watched(number, before, after, now int64) []any {
 		latest, by = one.redis, by+one.by
 	}
 	flush()
-	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.at(now) / 1_000_000, number}
+	return []any{max(b.last.received+b.last.lo+1, 0), text.String(), after * b.fast.rate(now) / 1_000_000, number}
 }
 
 // seen returns how much Redis's clock has gained so far, and will gain in the after µs from now, as far as is
@@ -276,14 +276,14 @@ func (b *clockBounds) watched(number, before, after, now int64) []any {
 func (b *clockBounds) seen(after, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.total + after*b.fast.at(now)/1_000_000
+	return b.total + after*b.fast.rate(now)/1_000_000
 }
 
 // coming returns how much Redis's clock will gain in the after µs from now, as far as is known.
 func (b *clockBounds) coming(after, now int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return after * b.fast.at(now) / 1_000_000
+	return after * b.fast.rate(now) / 1_000_000
 }
 
 // gain is how much Redis's clock was seen to have gained on the local one by a local moment, and what it showed

@@ -15,31 +15,6 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its
-// job had never been called before. It costs a round trip only while this process knows of a hold. It reports
-// whether this closed the circuit.
-func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed bool) {
-	p.mu.Lock()
-	probing := p.known.probing
-	p.mu.Unlock()
-	if s.Flow.Marks&(routeMark|laneMark) != 0 {
-		p.succeededIn(ctx, s, first)
-	}
-	if !probing {
-		return false
-	}
-	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate()}, p.now(), HoldChannel, p.gateway, s.At, redisdb.Flag(first)).Int64()
-	if err != nil || free == 0 {
-		return false // the next success reports it again
-	}
-	p.mu.Lock()
-	p.known.probing = false
-	p.mu.Unlock()
-	p.meters.circuit.set(false)
-	p.Wake()
-	return free == 2
-}
-
 // Fewer says that the gateway takes fewer calls at once than are under way: their number is halved, over all
 // processes, and recovers by one each second. The rate stays. It returns the cap that holds now, or 0 if a
 // single call was too many already: then nothing is lowered, and only a hold can help.

@@ -11,90 +11,13 @@ import (
 	"spillway/internal/job"
 )
 
-// lateCall is a call that was, or will be, written at a moment other than the one at which Redis counts it.
-type lateCall struct {
-	plan  *plan
-	slot  job.Slot
-	edge  int64 // the moment at which Redis counts it, in µs on its clock
-	count int64 // the moment at which it should count it: the call was, or will be, written then, or within epsilon after it
-	since time.Time
-}
-
-// moved is a call that was, or will be, written at wrote at the latest. Windows allow for up to epsilon more
-// than the moment at which it counts.
-func (p *Pacer) moved(pl *plan, s job.Slot, wrote int64) lateCall {
-	return lateCall{pl, s, p.late.edge(s), max(wrote-pl.epsilon, s.At), p.clock.Now()}
-}
-
-// lateCalls holds the calls that Redis has not been told of, and what it was told of others. The first call
-// that was later than counted waits a moment for others, at most a hundredth of the shortest window, and all
-// are sent together: many calls cost little more than one, and their permits are not needed again until a
-// window later. A report that stalls does not hold up those that come after it.
-type lateCalls struct {
-	mu       sync.Mutex
-	later    []lateCall      // written later than Redis counts them
-	earlier  []lateCall      // written earlier
-	edges    map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
-	next     *announcement   // that further calls can join
-	sending  <-chan struct{} // closed when the latest announcement is over; nil before the first
-	latest   int64           // how late the latest call since the last reservation was about to be written, in µs; -1: none was
-	lateness readiness       // of latest
-}
-
-func newLateCalls() lateCalls {
-	return lateCalls{edges: map[int64]int64{}, latest: -1}
-}
-
-// add adds a call, and reports whether it is the first that waits.
-func (l *lateCalls) add(to *[]lateCall, c lateCall) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	*to = append(*to, c)
-	return len(*to) == 1
-}
-
-// take removes and returns the oldest waiting calls of one plan, at most lateAtOnce. With none left, the next
-// call is the first again.
-func (l *lateCalls) take(from *[]lateCall) []lateCall {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all, n := *from, 0
-	for n < len(all) && n < lateAtOnce && all[n].plan == all[0].plan {
-		n++
-	}
-	next := slices.Clone(all[:n])
-	*from = slices.Delete(all, 0, n)
-	return next
-}
-
-// allowance is how much later than its slot, in µs, Redis counts a call that is reserved now: 0 if calls are
-// hardly ever late, else how late they nearly always are. So few of them wait for an announcement. Of the calls
-// since the last reservation, the latest is the measure: many have the same slot and are late together, and the
-// last of them alone would say nothing of the others. Windows kept in parts allow for the largest lateness there
-// can be.
-func (l *lateCalls) allowance(pl *plan) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.latest >= 0 {
-		l.lateness.add(float64(l.latest))
-		l.latest = -1
-	}
-	switch {
-	case !pl.exact:
-		return pl.tooLate
-	case l.lateness.usual() <= pl.epsilon:
-		return 0
-	}
-	return min(l.lateness.most(), pl.tooLate)
-}
-
-// learn learns how late a call was about to be written, in µs. That includes calls that are given back as too
-// late: otherwise, when all are too late, the allowance would never grow.
-func (l *lateCalls) learn(late, most int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.latest = max(l.latest, min(max(late, 0), most))
-}
+const (
+	lateWithin  = time.Minute // how long a late report is retried
+	lateRetries = 20 * time.Millisecond
+	lateAtOnce  = 512                    // calls in one report
+	earlyWait   = 100 * time.Millisecond // how long a report of calls that are counted too late waits for others,
+	earlyPart   = 10                     // but at most this part of the shortest window
+)
 
 // tellLater tells Redis, in the background, of a call that it counts too early.
 func (p *Pacer) tellLater(c lateCall) {
@@ -127,6 +50,28 @@ func (p *Pacer) tellEarlier(c lateCall) {
 			_, _ = p.reportOnce(calls, answerWithin)
 		}
 	})
+}
+
+// add adds a call, and reports whether it is the first that waits.
+func (l *lateCalls) add(to *[]lateCall, c lateCall) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	*to = append(*to, c)
+	return len(*to) == 1
+}
+
+// take removes and returns the oldest waiting calls of one plan, at most lateAtOnce. With none left, the next
+// call is the first again.
+func (l *lateCalls) take(from *[]lateCall) []lateCall {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all, n := *from, 0
+	for n < len(all) && n < lateAtOnce && all[n].plan == all[0].plan {
+		n++
+	}
+	next := slices.Clone(all[:n])
+	*from = slices.Delete(all, 0, n)
+	return next
 }
 
 // reportLate tells Redis of the calls until it answers; telling it twice of a later moment does no harm. It
@@ -279,20 +224,4 @@ func (l *lateCalls) note(s job.Slot, edge int64) {
 	defer l.mu.Unlock()
 	l.edges[s.Number] = edge
 	maps.DeleteFunc(l.edges, func(_, old int64) bool { return old < edge-lateWithin.Microseconds() }) // released before the answer came
-}
-
-// edge is the moment at which Redis counts the slot's call, in µs on its clock.
-func (l *lateCalls) edge(s job.Slot) int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return max(s.At, s.Counted, l.edges[s.Number])
-}
-
-// forget drops slots whose calls were written, or will not be.
-func (l *lateCalls) forget(slots ...job.Slot) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range slots {
-		delete(l.edges, s.Number)
-	}
 }

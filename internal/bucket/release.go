@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
@@ -224,4 +227,34 @@ func (p *Pacer) endLater(slots []job.Slot) {
 		}
 		p.Wake()
 	})
+}
+
+// unanswered accounts for a reservation whose outcome is unknown: its permits count as used, and its leases,
+// which would never be ended, are removed as far as possible.
+func (p *Pacer) unanswered(w wish, lease string, err error) {
+	if refusedByRedis(err) || w.want == 0 {
+		return
+	}
+	p.meters.lost.Add(int64(w.want))
+	p.mu.Lock()
+	leased := p.known.leased || p.plan.Load().cfg.MaxInFlight > 0
+	p.mu.Unlock()
+	if !leased {
+		return
+	}
+	leases := make([]any, w.want)
+	for i := range leases {
+		leases[i] = lease + ":" + strconv.Itoa(i+1)
+	}
+	p.background(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+		defer cancel()
+		_ = p.client.ZRem(ctx, p.keys.Flight(), leases...).Err() // or they expire by themselves
+	})
+}
+
+// refusedByRedis reports whether the answer proves that the script changed nothing, or never got there.
+func refusedByRedis(err error) bool {
+	var answered redis.Error
+	return errors.As(err, &answered)
 }

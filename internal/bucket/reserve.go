@@ -8,10 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
+
+// reserveScript reserves slots of a gateway without lanes: reserve.lua, slots.lua and granted.lua, with pool.lua for the windows.
+var reserveScript = redisdb.NewSharedScript(redisdb.NowLua, poolLua, aloneLua, reserveLua)
+
+var reserveLua = reserveHeadLua + slotsLua + grantedLua
+
+// aloneLua takes the place of beside.lua for a gateway in which a call takes permits of the gateway's own limits only.
+const aloneLua = "\nlocal function lost_beside() end\n"
 
 // answerWithin is how long to wait for a script's answer.
 const answerWithin = time.Second
@@ -308,36 +315,6 @@ func (k *knowledge) learn(r reply, jumpSent, leapt int64) (stale bool) {
 		}
 	}
 	return stale
-}
-
-// unanswered accounts for a reservation whose outcome is unknown: its permits count as used, and its leases,
-// which would never be ended, are removed as far as possible.
-func (p *Pacer) unanswered(w wish, lease string, err error) {
-	if refusedByRedis(err) || w.want == 0 {
-		return
-	}
-	p.meters.lost.Add(int64(w.want))
-	p.mu.Lock()
-	leased := p.known.leased || p.plan.Load().cfg.MaxInFlight > 0
-	p.mu.Unlock()
-	if !leased {
-		return
-	}
-	leases := make([]any, w.want)
-	for i := range leases {
-		leases[i] = lease + ":" + strconv.Itoa(i+1)
-	}
-	p.background(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
-		defer cancel()
-		_ = p.client.ZRem(ctx, p.keys.Flight(), leases...).Err() // or they expire by themselves
-	})
-}
-
-// refusedByRedis reports whether the answer proves that the script changed nothing, or never got there.
-func refusedByRedis(err error) bool {
-	var answered redis.Error
-	return errors.As(err, &answered)
 }
 
 // ask reserves, and returns early when ctx ends, the pacer closes, or no answer comes. Slots that arrive after

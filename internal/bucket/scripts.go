@@ -72,7 +72,6 @@ var (
 )
 
 var (
-	reserveScript   = redisdb.NewSharedScript(redisdb.NowLua, poolLua, aloneLua, reserveLua)
 	pickScript      = redisdb.NewScript(redisdb.WithConstants(pickText...)...)
 	unbindScript    = redisdb.NewScript(unbindText...)
 	movedScript     = redisdb.NewScript(movedText...)
@@ -94,9 +93,8 @@ var (
 	circuitScript   = redisdb.NewScript(redisdb.NowLua, record.OutageLua, circuitLua)
 )
 
-// The bodies of reserve.lua and pick.lua, and what scripts of gateways with lanes are made of.
+// What scripts of gateways with lanes are made of.
 var (
-	reserveLua = reserveHeadLua + slotsLua + grantedLua
 	pickLua    = reserveHeadLua + pickHeadLua + grantedLua + pickedLua
 	pickText   = []string{redisdb.NowLua, poolLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
 	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, unbindLua}
@@ -106,9 +104,6 @@ var (
 	scopedOKText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, asFunction("succeeded", succeededLua) + scopedSucceededLua}
 	scopedText   = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, record.OutageLua, asFunction("circuit", circuitLua) + scopedLua}
 )
-
-// aloneLua takes the place of beside.lua for a gateway in which a call takes permits of the gateway's own limits only.
-const aloneLua = "\nlocal function lost_beside() end\n"
 
 // asFunction is the body of a script as a function, for a script that runs it with keys and arguments of its own.
 func asFunction(name, body string) string {

@@ -1,9 +1,12 @@
 package bucket
 
 import (
+	"context"
+	"sync"
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/redisdb"
 )
 
 const (
@@ -90,6 +93,132 @@ func (p *Pacer) Written(s job.Slot, at time.Time) {
 	}
 }
 
+// Ready reports the moment at which the handler of the slot's job was ready to write; Lead learns from it.
+func (p *Pacer) Ready(s job.Slot, at time.Time) {
+	pl, late := p.plan.Load(), p.bounds.notAfter(p.local(at))-s.At
+	if late <= pl.epsilon {
+		p.congestion.inTime(s)
+	}
+	p.congestion.all.ready(late, pl.tooLate)
+	if s.Asked == 0 {
+		return
+	}
+	took := min(max(p.local(at)-s.Asked, 0), p.plan.Load().horizon+p.plan.Load().tooLate)
+	p.mu.Lock()
+	p.pace.add(float64(took))
+	p.mu.Unlock()
+}
+
+// Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its
+// job had never been called before. It costs a round trip only while this process knows of a hold. It reports
+// whether this closed the circuit.
+func (p *Pacer) Succeeded(ctx context.Context, s job.Slot, first bool) (closed bool) {
+	p.mu.Lock()
+	probing := p.known.probing
+	p.mu.Unlock()
+	if s.Flow.Marks&(routeMark|laneMark) != 0 {
+		p.succeededIn(ctx, s, first)
+	}
+	if !probing {
+		return false
+	}
+	free, err := succeededScript.Run(ctx, p.client, []string{p.keys.Hold(), p.keys.Rate()}, p.now(), HoldChannel, p.gateway, s.At, redisdb.Flag(first)).Int64()
+	if err != nil || free == 0 {
+		return false // the next success reports it again
+	}
+	p.mu.Lock()
+	p.known.probing = false
+	p.mu.Unlock()
+	p.meters.circuit.set(false)
+	p.Wake()
+	return free == 2
+}
+
+// passed reports whether the slot is more than allowed µs in the past, inside a hold, or on another clock. The
+// caller holds mu.
+func (p *Pacer) passed(s job.Slot, now time.Time, allowed int64) bool {
+	return !p.bounds.current(s.Era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
+}
+
+// lateCall is a call that was, or will be, written at a moment other than the one at which Redis counts it.
+type lateCall struct {
+	plan  *plan
+	slot  job.Slot
+	edge  int64 // the moment at which Redis counts it, in µs on its clock
+	count int64 // the moment at which it should count it: the call was, or will be, written then, or within epsilon after it
+	since time.Time
+}
+
+// moved is a call that was, or will be, written at wrote at the latest. Windows allow for up to epsilon more
+// than the moment at which it counts.
+func (p *Pacer) moved(pl *plan, s job.Slot, wrote int64) lateCall {
+	return lateCall{pl, s, p.late.edge(s), max(wrote-pl.epsilon, s.At), p.clock.Now()}
+}
+
+// lateCalls holds the calls that Redis has not been told of, and what it was told of others. The first call
+// that was later than counted waits a moment for others, at most a hundredth of the shortest window, and all
+// are sent together: many calls cost little more than one, and their permits are not needed again until a
+// window later. A report that stalls does not hold up those that come after it.
+type lateCalls struct {
+	mu       sync.Mutex
+	later    []lateCall      // written later than Redis counts them
+	earlier  []lateCall      // written earlier
+	edges    map[int64]int64 // what Redis was told of calls that are not written yet: the moment at which it counts them, by slot number
+	next     *announcement   // that further calls can join
+	sending  <-chan struct{} // closed when the latest announcement is over; nil before the first
+	latest   int64           // how late the latest call since the last reservation was about to be written, in µs; -1: none was
+	lateness readiness       // of latest
+}
+
+func newLateCalls() lateCalls {
+	return lateCalls{edges: map[int64]int64{}, latest: -1}
+}
+
+// edge is the moment at which Redis counts the slot's call, in µs on its clock.
+func (l *lateCalls) edge(s job.Slot) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(s.At, s.Counted, l.edges[s.Number])
+}
+
+// learn learns how late a call was about to be written, in µs. That includes calls that are given back as too
+// late: otherwise, when all are too late, the allowance would never grow.
+func (l *lateCalls) learn(late, most int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.latest = max(l.latest, min(max(late, 0), most))
+}
+
+// allowance is how much later than its slot, in µs, Redis counts a call that is reserved now: 0 if calls are
+// hardly ever late, else how late they nearly always are. So few of them wait for an announcement. Of the calls
+// since the last reservation, the latest is the measure: many have the same slot and are late together, and the
+// last of them alone would say nothing of the others. Windows kept in parts allow for the largest lateness there
+// can be.
+func (l *lateCalls) allowance(pl *plan) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.latest >= 0 {
+		l.lateness.add(float64(l.latest))
+		l.latest = -1
+	}
+	switch {
+	case !pl.exact:
+		return pl.tooLate
+	case l.lateness.usual() <= pl.epsilon:
+		return 0
+	}
+	return min(l.lateness.most(), pl.tooLate)
+}
+
+// forget drops slots whose calls were written, or will not be.
+func (l *lateCalls) forget(slots ...job.Slot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range slots {
+		delete(l.edges, s.Number)
+	}
+}
+
 // readiness learns how long something takes: from handing out a slot until its job's handler is ready to write,
 // and from the slot until its call is written. It keeps the mean and the mean deviation, as TCP does for round
 // trips, in µs.
@@ -108,22 +237,6 @@ func (r *readiness) usual() int64 { return int64(r.mean + r.deviation) }
 
 // most is how long it takes nearly always, in µs.
 func (r *readiness) most() int64 { return int64(r.mean + 4*r.deviation) }
-
-// Ready reports the moment at which the handler of the slot's job was ready to write; Lead learns from it.
-func (p *Pacer) Ready(s job.Slot, at time.Time) {
-	pl, late := p.plan.Load(), p.bounds.notAfter(p.local(at))-s.At
-	if late <= pl.epsilon {
-		p.congestion.inTime(s)
-	}
-	p.congestion.all.ready(late, pl.tooLate)
-	if s.Asked == 0 {
-		return
-	}
-	took := min(max(p.local(at)-s.Asked, 0), p.plan.Load().horizon+p.plan.Load().tooLate)
-	p.mu.Lock()
-	p.pace.add(float64(took))
-	p.mu.Unlock()
-}
 
 // soonest returns how far in the future a slot must be at least when it is reserved, in µs. It is less than the
 // lead by the lateness that is tolerated: a job that finds its gateway idle should not wait for a margin that
@@ -148,18 +261,4 @@ func (p *Pacer) preparation() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pace.most()
-}
-
-const (
-	lateWithin  = time.Minute // how long a late report is retried
-	lateRetries = 20 * time.Millisecond
-	lateAtOnce  = 512                    // calls in one report
-	earlyWait   = 100 * time.Millisecond // how long a report of calls that are counted too late waits for others,
-	earlyPart   = 10                     // but at most this part of the shortest window
-)
-
-// passed reports whether the slot is more than allowed µs in the past, inside a hold, or on another clock. The
-// caller holds mu.
-func (p *Pacer) passed(s job.Slot, now time.Time, allowed int64) bool {
-	return !p.bounds.current(s.Era) || p.bounds.notAfter(p.local(now)) > s.At+allowed || s.At < p.known.held
 }
