@@ -48,6 +48,15 @@ type gate struct {
 	at     time.Time
 }
 
+// pass is the final state of a gate.
+type pass struct {
+	wrote  bool      // something may be on the wire
+	at     time.Time // just after the first byte
+	late   bool
+	reused bool       // the last connection was kept from an earlier call
+	conn   *gatedConn // the last connection; nil: there was none
+}
+
 // gotConn arms the connection that net/http chose. After the first write it arms none, because net/http is then
 // about to resend the request.
 //

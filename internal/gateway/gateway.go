@@ -9,11 +9,8 @@
 package gateway
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -90,6 +87,29 @@ type Client struct {
 	leave   func() // releases conns
 }
 
+// pooled is the connections of one client, or of those clients of a Pool that share them.
+type pooled struct {
+	transport *http.Transport
+
+	mu    sync.Mutex
+	users int // open clients
+	calls int // in flight
+}
+
+// count adds clients and calls, and returns the number of clients. When neither is left, idle connections are
+// closed. They can't be closed while a call is in flight, because net/http may mark a connection idle just
+// before its call has the answer, which would be lost.
+func (p *pooled) count(users, calls int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.users += users
+	p.calls += calls
+	if p.users == 0 && p.calls == 0 {
+		p.transport.CloseIdleConnections()
+	}
+	return p.users
+}
+
 // New checks the configuration and returns a client. It opens no connection.
 func New(cfg Config) (*Client, error) {
 	s, err := newShape(cfg)
@@ -114,39 +134,6 @@ func New(cfg Config) (*Client, error) {
 		c.conns, c.leave = own, sync.OnceFunc(func() { own.count(-1, 0) })
 	}
 	return c, nil
-}
-
-// dialer returns a dialer for an address, with the configuration's TLS and proxy.
-func (cfg Config) dialer(addr string, secure bool, timeout time.Duration) (*dialer, error) {
-	proxy, err := ParseProxy(cfg.Proxy)
-	if err != nil {
-		return nil, fmt.Errorf("proxy: %w", err)
-	}
-	d := newDialer(addr, secure, timeout, cfg.TLS)
-	d.proxy = proxy
-	if cfg.Dial != nil {
-		d.open = cfg.Dial
-	}
-	return d, nil
-}
-
-// newTransport disables what the default transport does by itself: proxies from the environment, gzip, HTTP/2.
-// Using it without http.Client avoids redirects and cookies, too.
-func newTransport(d *dialer, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
-	protocols := new(http.Protocols)
-	protocols.SetHTTP1(true)
-	t := &http.Transport{
-		DialContext:            dial,
-		DialTLSContext:         dial,
-		DisableCompression:     true,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: 256 << 10,
-		Protocols:              protocols,
-	}
-	if d.proxy != nil && d.tls == nil {
-		t.Proxy = http.ProxyURL(d.proxy.url) // asked for the whole URL; for https, the dialer makes a tunnel
-	}
-	return t
 }
 
 // Send makes one call and always returns a result that can be judged. It ends at the latest Timeout after the
@@ -193,19 +180,6 @@ func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m 
 		}
 	}
 }
-
-// Reach opens a connection and closes it again. It returns why that is not possible.
-func (c *Client) Reach(ctx context.Context) error {
-	conn, err := c.dialer.dial(ctx, "", "")
-	if err != nil {
-		return err
-	}
-	return conn.Close()
-}
-
-// Close closes the idle connections that no other client may use, at once or after the last call in flight.
-// Calls in flight finish.
-func (c *Client) Close() { c.leave() }
 
 // try takes one connection, waits for the slot, writes and reads. again is true if a kept connection died
 // before anything was written on it. Only then may the same call, which cancel ends, take another connection.
@@ -256,67 +230,122 @@ func (c *Client) read(resp *http.Response) job.Result {
 		body, res.Err = body[:c.most], c.tooLong()
 	}
 	res.Body = body
-	return c.decode(res, strings.TrimSpace(strings.Join(resp.Header.Values("Content-Encoding"), ", ")))
-}
-
-// decode undoes the coding of an answer's body, although none was requested.
-func (c *Client) decode(res job.Result, coding string) job.Result {
-	switch strings.ToLower(coding) {
-	case "", "identity":
-	case "gzip", "x-gzip":
-		return c.unzip(res)
-	default:
-		if res.Err == nil && len(res.Body) > 0 {
-			res.Err = errors.New("the answer's Content-Encoding is neither identity nor gzip, and identity was asked for")
-		}
+	if codings := resp.Header.Values("Content-Encoding"); len(codings) > 0 {
+		return c.decode(res, strings.TrimSpace(strings.Join(codings, ", ")))
 	}
 	return res
 }
 
-// unzip decompresses an answer that was compressed although identity was requested.
-func (c *Client) unzip(res job.Result) job.Result {
-	z, err := gzip.NewReader(bytes.NewReader(res.Body))
+// dialer opens connections to one address.
+type dialer struct {
+	addr    string
+	timeout time.Duration
+	tls     *tls.Config // nil: plain
+	proxy   *Proxy      // nil: none
+	open    func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+func newDialer(addr string, secure bool, timeout time.Duration, base *tls.Config) *dialer {
+	d := &dialer{addr: addr, timeout: timeout, open: (&net.Dialer{}).DialContext}
+	if !secure {
+		return d
+	}
+	d.tls = &tls.Config{}
+	if base != nil {
+		d.tls = base.Clone()
+	}
+	d.tls.NextProtos = []string{"http/1.1"}
+	if d.tls.ServerName == "" {
+		d.tls.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	if d.tls.ClientSessionCache == nil {
+		d.tls.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	}
+	return d
+}
+
+// dial opens a connection for calls, which writes only under a gate. net/http uses it.
+func (d *dialer) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	conn, counted, err := d.connect(ctx)
 	if err != nil {
-		if res.Err == nil && len(res.Body) > 0 {
-			res.Err = errors.New("the answer says that it is gzip and is not")
+		return nil, err
+	}
+	return newGatedConn(conn, counted), nil
+}
+
+// connect opens a connection and completes its TLS handshake. It also returns the counting connection below
+// TLS.
+func (d *dialer) connect(ctx context.Context) (net.Conn, *countedConn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, d.timeout, errDialTimeout)
+	defer cancel()
+	hop := d.addr
+	if d.proxy != nil {
+		hop = d.proxy.Addr
+	}
+	tcp, err := d.open(ctx, "tcp", hop)
+	if err != nil {
+		return nil, nil, d.dialError(ctx, err)
+	}
+	if d.proxy != nil && d.tls != nil {
+		if err := d.proxy.Tunnel(ctx, tcp, d.addr); err != nil {
+			tcp.Close()
+			return nil, nil, err
 		}
-		return res
 	}
-	body, err := io.ReadAll(io.LimitReader(z, c.most+1))
-	switch {
-	case int64(len(body)) > c.most:
-		body, res.Err = body[:c.most], c.tooLong()
-	case err != nil && res.Err == nil:
-		res.Err = errors.New("the answer's gzip is cut off or damaged")
+	counted := newCountedConn(tcp)
+	if d.tls == nil {
+		return counted, counted, nil
 	}
-	res.Body = body
-	return res
+	secure := tls.Client(counted, d.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		tcp.Close()
+		return nil, nil, d.handshakeError(ctx, err)
+	}
+	return secure, counted, nil
 }
 
-// message is a prepared call. Tries differ only in the context and the body's reader.
-type message struct {
-	head http.Request // without body
-	body []byte
-}
-
-// request returns a request that net/http can't replay: its body has no GetBody, and an empty body is still a
-// body. A POST with an empty body must be sent with Content-Length: 0, which net/http does only for no body at
-// all; there only the gate prevents a replay.
-func (m *message) request(ctx context.Context) *http.Request {
-	r := m.head.WithContext(ctx)
-	lacksBody := r.Method == http.MethodGet || r.Method == http.MethodDelete
-	if lacksBody || len(m.body) > 0 {
-		r.Body = io.NopCloser(bytes.NewReader(m.body))
-		r.ContentLength = int64(len(m.body))
+// dialer returns a dialer for an address, with the configuration's TLS and proxy.
+func (cfg Config) dialer(addr string, secure bool, timeout time.Duration) (*dialer, error) {
+	proxy, err := ParseProxy(cfg.Proxy)
+	if err != nil {
+		return nil, fmt.Errorf("proxy: %w", err)
 	}
-	return r
+	d := newDialer(addr, secure, timeout, cfg.TLS)
+	d.proxy = proxy
+	if cfg.Dial != nil {
+		d.open = cfg.Dial
+	}
+	return d, nil
 }
 
-// pass is the final state of a gate.
-type pass struct {
-	wrote  bool      // something may be on the wire
-	at     time.Time // just after the first byte
-	late   bool
-	reused bool       // the last connection was kept from an earlier call
-	conn   *gatedConn // the last connection; nil: there was none
+// newTransport disables what the default transport does by itself: proxies from the environment, gzip, HTTP/2.
+// Using it without http.Client avoids redirects and cookies, too.
+func newTransport(d *dialer, dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	t := &http.Transport{
+		DialContext:            dial,
+		DialTLSContext:         dial,
+		DisableCompression:     true,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: 256 << 10,
+		Protocols:              protocols,
+	}
+	if d.proxy != nil && d.tls == nil {
+		t.Proxy = http.ProxyURL(d.proxy.url) // asked for the whole URL; for https, the dialer makes a tunnel
+	}
+	return t
 }
+
+// Reach opens a connection and closes it again. It returns why that is not possible.
+func (c *Client) Reach(ctx context.Context) error {
+	conn, err := c.dialer.dial(ctx, "", "")
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// Close closes the idle connections that no other client may use, at once or after the last call in flight.
+// Calls in flight finish.
+func (c *Client) Close() { c.leave() }

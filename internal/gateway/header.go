@@ -158,12 +158,6 @@ func travels(text string) bool {
 		strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// headerSafe reports whether HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than
-// an id.
-func headerSafe(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-}
-
 func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0
 }

@@ -3,8 +3,10 @@ package gateway
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/textproto"
 	"net/url"
@@ -61,6 +63,129 @@ func newShape(cfg Config) (shape, error) {
 	return s, s.setJobHeaders(cfg.JobHeaders)
 }
 
+func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
+
+// message makes a job into a request at that time. Its errors have the code job.CodeInvalid.
+func (s *shape) message(call job.Request, at time.Time) (message, error) {
+	payload := call.Job.Payload
+	if len(payload) == 0 {
+		payload = json.RawMessage("{}")
+	}
+	if call.Key != "" {
+		call.Key = s.key.Text(call.Key)
+	}
+	v := &values{job: call.Job, payload: payload}
+	target, err := s.url.render(v)
+	if err == nil && s.hasBody() && len(s.strip) > 0 {
+		payload, err = Strip(payload, s.strip)
+	}
+	if err == nil && call.Key != "" {
+		target, payload, err = s.keyed(target, payload, call.Key)
+	}
+	if err != nil {
+		return message{}, err
+	}
+	m, err := s.head(call, target, v)
+	if err == nil && s.hasBody() {
+		m.body, err = s.encode(payload)
+	}
+	if s.signer != nil && err == nil {
+		err = s.signer.sign(&m, call, at)
+	}
+	return m, err
+}
+
+// message is a prepared call. Tries differ only in the context and the body's reader.
+type message struct {
+	head http.Request // without body
+	body []byte
+}
+
+// request returns a request that net/http can't replay: its body has no GetBody, and an empty body is still a
+// body. A POST with an empty body must be sent with Content-Length: 0, which net/http does only for no body at
+// all; there only the gate prevents a replay.
+func (m *message) request(ctx context.Context) *http.Request {
+	r := m.head.WithContext(ctx)
+	lacksBody := r.Method == http.MethodGet || r.Method == http.MethodDelete
+	if lacksBody || len(m.body) > 0 {
+		r.Body = io.NopCloser(bytes.NewReader(m.body))
+		r.ContentLength = int64(len(m.body))
+	}
+	return r
+}
+
+// head makes a message without a body.
+func (s *shape) head(call job.Request, target *url.URL, v *values) (message, error) {
+	m := message{head: http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
+	m.head.Proto, m.head.ProtoMajor, m.head.ProtoMinor = "HTTP/1.1", 1, 1
+	if s.host != "" {
+		m.head.Host = s.host
+	}
+	if call.Bearer != "" {
+		m.head.Header.Set("Authorization", "Bearer "+call.Bearer)
+	}
+	if name := s.key.Header(); name != "" && call.Key != "" {
+		if !headerSafe(call.Key) {
+			return message{}, invalid("the idempotency key can't travel in a header: it must be visible ASCII without spaces")
+		}
+		m.head.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{call.Key}
+	}
+	if len(s.jobs) == 0 {
+		return m, nil
+	}
+	return m, s.fill(m.head.Header, v)
+}
+
+// headerSafe reports whether HTTP carries s unchanged: visible ASCII without spaces. A key may be longer than
+// an id.
+func headerSafe(s string) bool {
+	return strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+func (s *shape) encode(payload json.RawMessage) ([]byte, error) {
+	if s.form {
+		return encodeForm(payload)
+	}
+	return payload, nil
+}
+
+// keyed puts the key into the query or the body, if it belongs there.
+func (s *shape) keyed(target *url.URL, payload json.RawMessage, key string) (*url.URL, json.RawMessage, error) {
+	switch s.key.In {
+	case job.KeyInQuery:
+		with := *target
+		if with.RawQuery != "" {
+			with.RawQuery += "&"
+		}
+		with.RawQuery += url.QueryEscape(s.key.Name) + "=" + url.QueryEscape(key)
+		return &with, payload, nil
+	case job.KeyInBody:
+		value, err := json.Marshal(key)
+		if err == nil {
+			payload, err = insert(payload, strings.Split(s.key.Name, "."), value)
+		}
+		return target, payload, err
+	}
+	return target, payload, nil
+}
+
+// checkKey returns why keys can't be where they are configured, or nil.
+func (s *shape) checkKey() error {
+	if name := s.key.Header(); name != "" && !token(name) {
+		return fmt.Errorf("key.name: %q is not a header's name", name)
+	}
+	if s.key.In == job.KeyInQuery && s.url.base.Query().Has(s.key.Name) {
+		return fmt.Errorf("key.name: the url has a parameter %s already, and the gateway may take that for every job's key: take it out there", s.key.Name)
+	}
+	if s.key.In == job.KeyInBody && !s.hasBody() {
+		return fmt.Errorf("key.in: a %s has no body for the key: use header or query", s.method)
+	}
+	if !headerSafe(s.key.Prefix) {
+		return fmt.Errorf("idempotency_prefix: %q can't travel in a header: use visible ASCII characters without spaces", s.key.Prefix)
+	}
+	return nil
+}
+
 // Digest returns a digest of how the calls of this configuration are formed, without the payload (see
 // job.SentDigest). Calls without a key have a digest, too, because a key configured later can't make an earlier
 // call safe.
@@ -86,225 +211,4 @@ func (cfg Config) place() func(string) (part, error) {
 		return cfg.places
 	}
 	return parsePlace
-}
-
-func (s *shape) hasBody() bool { return s.method != http.MethodGet && s.method != http.MethodDelete }
-
-// message makes a job into a request at that time. Its errors have the code job.CodeInvalid.
-func (s *shape) message(call job.Request, at time.Time) (message, error) {
-	payload := call.Job.Payload
-	if len(payload) == 0 {
-		payload = json.RawMessage("{}")
-	}
-	if call.Key != "" {
-		call.Key = s.key.Text(call.Key)
-	}
-	v := &values{job: call.Job, payload: payload}
-	target, err := s.url.render(v)
-	if err == nil && s.hasBody() {
-		payload, err = Strip(payload, s.strip)
-	}
-	if err == nil && call.Key != "" {
-		target, payload, err = s.keyed(target, payload, call.Key)
-	}
-	if err != nil {
-		return message{}, err
-	}
-	m, err := s.head(call, target, v)
-	if err == nil && s.hasBody() {
-		m.body, err = s.encode(payload)
-	}
-	if s.signer != nil && err == nil {
-		err = s.signer.sign(&m, call, at)
-	}
-	return m, err
-}
-
-// head makes a message without a body.
-func (s *shape) head(call job.Request, target *url.URL, v *values) (message, error) {
-	m := message{head: http.Request{Method: s.method, URL: target, Host: target.Host, Header: s.header.Clone()}}
-	m.head.Proto, m.head.ProtoMajor, m.head.ProtoMinor = "HTTP/1.1", 1, 1
-	if s.host != "" {
-		m.head.Host = s.host
-	}
-	if call.Bearer != "" {
-		m.head.Header.Set("Authorization", "Bearer "+call.Bearer)
-	}
-	if name := s.key.Header(); name != "" && call.Key != "" {
-		if !headerSafe(call.Key) {
-			return message{}, invalid("the idempotency key can't travel in a header: it must be visible ASCII without spaces")
-		}
-		m.head.Header[textproto.CanonicalMIMEHeaderKey(name)] = []string{call.Key}
-	}
-	if len(s.jobs) == 0 {
-		return m, nil
-	}
-	return m, s.fill(m.head.Header, v)
-}
-
-func (s *shape) encode(payload json.RawMessage) ([]byte, error) {
-	if s.form {
-		return encodeForm(payload)
-	}
-	return payload, nil
-}
-
-// checkKey returns why keys can't be where they are configured, or nil.
-func (s *shape) checkKey() error {
-	if name := s.key.Header(); name != "" && !token(name) {
-		return fmt.Errorf("key.name: %q is not a header's name", name)
-	}
-	if s.key.In == job.KeyInQuery && s.url.base.Query().Has(s.key.Name) {
-		return fmt.Errorf("key.name: the url has a parameter %s already, and the gateway may take that for every job's key: take it out there", s.key.Name)
-	}
-	if s.key.In == job.KeyInBody && !s.hasBody() {
-		return fmt.Errorf("key.in: a %s has no body for the key: use header or query", s.method)
-	}
-	if !headerSafe(s.key.Prefix) {
-		return fmt.Errorf("idempotency_prefix: %q can't travel in a header: use visible ASCII characters without spaces", s.key.Prefix)
-	}
-	return nil
-}
-
-// keyed puts the key into the query or the body, if it belongs there.
-func (s *shape) keyed(target *url.URL, payload json.RawMessage, key string) (*url.URL, json.RawMessage, error) {
-	switch s.key.In {
-	case job.KeyInQuery:
-		with := *target
-		if with.RawQuery != "" {
-			with.RawQuery += "&"
-		}
-		with.RawQuery += url.QueryEscape(s.key.Name) + "=" + url.QueryEscape(key)
-		return &with, payload, nil
-	case job.KeyInBody:
-		value, err := json.Marshal(key)
-		if err == nil {
-			payload, err = insert(payload, strings.Split(s.key.Name, "."), value)
-		}
-		return target, payload, err
-	}
-	return target, payload, nil
-}
-
-// insert returns a JSON object with an additional field, at a path of objects. It creates missing objects and
-// leaves everything else as written.
-func insert(object json.RawMessage, path []string, value json.RawMessage) (json.RawMessage, error) {
-	name, rest := path[0], path[1:]
-	d := json.NewDecoder(bytes.NewReader(object))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, invalid("the idempotency key goes into the body as %s, and the payload has no object there", strings.Join(path, "."))
-	}
-	begin, empty := d.InputOffset(), true
-	for d.More() {
-		empty = false
-		key, err := d.Token()
-		var old json.RawMessage
-		if err == nil {
-			err = d.Decode(&old)
-		}
-		if err != nil {
-			return nil, invalid("the payload is not JSON")
-		}
-		if key != name {
-			continue
-		}
-		if len(rest) == 0 {
-			return nil, invalid("the payload has a field %s, where the gateway's idempotency key goes: leave it out", name)
-		}
-		inner, err := insert(old, rest, value)
-		if err != nil {
-			return nil, err
-		}
-		end := d.InputOffset()
-		return join(object[:end-int64(len(old))], inner, object[end:]), nil
-	}
-	for i := len(rest) - 1; i >= 0; i-- {
-		value = join([]byte("{"), named(rest[i]), value, []byte("}"))
-	}
-	if !empty {
-		value = join(value, []byte(","))
-	}
-	return join(object[:begin], named(name), value, object[begin:]), nil
-}
-
-// named returns a field's name as JSON, followed by a colon.
-func named(name string) json.RawMessage {
-	text, _ := json.Marshal(name) // a string can always be encoded
-	return append(text, ':')
-}
-
-func join(parts ...[]byte) json.RawMessage { return bytes.Join(parts, nil) }
-
-// Strip returns a JSON object without some fields (dotted paths). Everything else stays as written. A missing
-// field is no error. A value that is not an object is returned unchanged.
-func Strip(payload json.RawMessage, fields []string) (json.RawMessage, error) {
-	if len(fields) == 0 {
-		return payload, nil
-	}
-	paths := make([][]string, len(fields))
-	for i, field := range fields {
-		paths[i] = strings.Split(field, ".")
-	}
-	return strip(payload, paths)
-}
-
-// strip splits an object into its members, and joins those that stay.
-func strip(object json.RawMessage, paths [][]string) (json.RawMessage, error) {
-	d := json.NewDecoder(bytes.NewReader(object))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return object, nil
-	}
-	begin := d.InputOffset()
-	kept, at, changed := [][]byte{}, begin, false
-	for d.More() {
-		name, err := d.Token()
-		var value json.RawMessage
-		if err == nil {
-			err = d.Decode(&value)
-		}
-		if err != nil {
-			return nil, errBadPayload
-		}
-		end := d.InputOffset()
-		drop, within := below(paths, name)
-		member := object[at:end]
-		if len(within) > 0 && !drop {
-			inner, err := strip(value, within)
-			if err != nil {
-				return nil, err
-			}
-			changed = changed || len(inner) < len(value)
-			member = join(object[at:end-int64(len(value))], inner)
-		}
-		gap := end + int64(bytes.IndexAny(object[end:], ",}")) // only white space lies between
-		if gap < end {
-			return nil, errBadPayload
-		}
-		if drop {
-			changed = true
-		} else {
-			kept = append(kept, join(member, object[end:gap]))
-		}
-		if at = gap; object[gap] == ',' {
-			at++
-		}
-	}
-	if !changed {
-		return object, nil
-	}
-	return join(object[:begin], bytes.Join(kept, []byte(",")), object[at:]), nil
-}
-
-// below reports whether a member is one of the fields, and returns the fields within it.
-func below(paths [][]string, name json.Token) (itself bool, within [][]string) {
-	for _, p := range paths {
-		switch {
-		case name != p[0]:
-		case len(p) == 1:
-			itself = true
-		default:
-			within = append(within, p[1:])
-		}
-	}
-	return itself, within
 }
