@@ -3,9 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,22 +11,16 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"spillway/internal/redisdb"
+	"spillway/internal/job"
 )
 
 const (
 	// allGateways is the only queue that an asynq server knows. No gateway has this name, and the queue is
 	// always empty: its dequeue is answered with jobs of the gateways, whose messages name their own queues.
 	allGateways = "all gateways"
-	// mostInHand is the most tasks in flight in an asynq server. Each gateway's own limit is reached before.
-	mostInHand = 1 << 16
 	// longestWait is how long a dequeue waits for a job. asynq counts the 30 s lease of a job from the start of
 	// its dequeue, so the wait must use only a part of it.
 	longestWait = 10 * time.Second
-	// trimAfter is the number of dequeues without a job after which idle goroutines end.
-	trimAfter = 6
-	// overdueGrace is how long Close waits for jobs in flight. Their servers have already waited.
-	overdueGrace = 500 * time.Millisecond
 	// markEnd separates the mark, which begins with a gateway's name, from the task's id.
 	markEnd = "/"
 )
@@ -38,8 +30,11 @@ var errLeft = errors.New("the gateway's server has stopped")
 // consumer is one asynq server and the Redis client given to it. The client answers the server's dequeues with
 // jobs of the gateways that share it, in turn.
 //
-//	asynq ── dequeue ──▶ first ── next ──▶ source of a gateway in the line
-//	      ◀── a job ───
+//	source ── offer ──▶ line                                  a gateway has pulled jobs
+//	asynq ── EvalSha ──▶ dequeue ──▶ first ──▶ source.next    asynq asks for a job and gets the message of the next one
+//	asynq ── deliver ──▶ Server.deliver                       asynq runs its handler: source.take returns the job's slot,
+//	                                                          the worker handles it, and source.handled counts it out
+//	asynq ── EvalSha ──▶ command.ended ──▶ source.over        asynq acknowledges the task, which is no longer there
 //
 // asynq identifies a task only by its id, as if all gateways were one queue. It therefore gets ids that begin
 // with a mark of the gateway's server. In its commands to Redis, the client puts the task's own id back.
@@ -61,46 +56,6 @@ type consumer struct {
 
 	beat   heartbeat
 	leases leases
-}
-
-func newConsumer(cs *Consumers) *consumer {
-	c := &consumer{UniversalClient: cs.redis, own: cs, pending: redisdb.NewKeys(allGateways).Pending(), longest: longestWait, news: make(chan struct{}, 1),
-		servers: make(map[string]*Server), tidied: time.Now()}
-	c.stop, c.halt = context.WithCancel(context.Background())
-	return c
-}
-
-func (c *consumer) newAsynq() *asynq.Server {
-	return asynq.NewServerFromRedisClient(c, asynq.Config{
-		Concurrency:              mostInHand,
-		Queues:                   map[string]int{allGateways: 1},
-		TaskCheckInterval:        time.Millisecond, // the wait is in dequeue instead
-		DelayedTaskCheckInterval: 100 * 365 * 24 * time.Hour,
-		JanitorInterval:          24 * time.Hour, // Spillway's tasks are never "completed" in asynq's sense
-		ShutdownTimeout:          overdueGrace,
-		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
-		IsFailure:                func(error) bool { return false },
-		Logger:                   asynqLog{c.own.log},
-		LogLevel:                 asynq.WarnLevel,
-	})
-}
-
-func (c *consumer) gateways() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.servers)
-}
-
-func (c *consumer) add(mark string, s *Server) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.servers[mark] = s
-}
-
-func (c *consumer) remove(mark string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.servers, mark)
 }
 
 // offer puts a server that has jobs into the line and makes asynq fetch them.
@@ -126,47 +81,6 @@ func (c *consumer) offer(s *Server) {
 	}
 }
 
-// close ends asynq's server.
-func (c *consumer) close() {
-	c.mu.Lock()
-	c.halt()
-	srv := c.srv
-	c.mu.Unlock()
-	if srv != nil { // it no longer changes
-		srv.Stop()
-		srv.Shutdown()
-	}
-	c.leases.sending.Wait()
-}
-
-// deliver passes a task to its gateway's server.
-func (c *consumer) deliver(ctx context.Context, task *asynq.Task) error {
-	id, _ := asynq.GetTaskID(ctx)
-	mark, taskID := unmarked(id)
-	s := c.server(mark)
-	if s == nil {
-		return errLeft
-	}
-	return s.deliver(taskID, task)
-}
-
-func (c *consumer) server(mark string) *Server {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.servers[mark]
-}
-
-// unmarked splits an id of asynq's into the mark and the task's own id.
-func unmarked(id string) (mark, taskID string) {
-	name := strings.Index(id, markEnd)
-	end := strings.Index(id[name+1:], markEnd)
-	if name < 0 || end < 0 {
-		return "", id
-	}
-	end += name + 2
-	return id[:end], id[end:]
-}
-
 // EvalSha answers the dequeue, skips what is done already, and passes everything else on. asynq's own dequeue
 // script, which knows only one queue, never runs. So asynq is never told that Redis does not know it, and never
 // sends its text.
@@ -182,12 +96,6 @@ func (c *consumer) EvalSha(ctx context.Context, sha string, keys []string, args 
 		return did(ctx)
 	}
 	return c.UniversalClient.EvalSha(ctx, sha, asked.keys, asked.args...)
-}
-
-// Eval passes on a script that Redis did not know.
-func (c *consumer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	asked := c.translate(keys, args)
-	return c.UniversalClient.Eval(ctx, script, asked.keys, asked.args...)
 }
 
 // dequeue waits for a job and answers like asynq's script.
@@ -248,94 +156,95 @@ func (c *consumer) turn() *Server {
 	return s
 }
 
-// tidy drops, from time to time, state of tasks that were never called.
-func (c *consumer) tidy() {
-	now := time.Now()
+// next takes the first pulled job, and reports whether there are more. If its slot has passed, its handler gets
+// none.
+func (c *source) next(now time.Time) (p pulled, ok, more bool) {
 	c.mu.Lock()
-	if now.Sub(c.tidied) < longestWait {
-		c.mu.Unlock()
-		return
+	defer c.mu.Unlock()
+	if len(c.jobs) == 0 || c.shut {
+		return p, false, false
 	}
-	c.tidied = now
-	all := make([]*Server, 0, len(c.servers))
-	for _, s := range c.servers {
-		all = append(all, s)
+	p, c.jobs = c.jobs[0], c.jobs[1:]
+	if slot, has := c.ready[p.task]; has && c.pacer.Passed(slot) {
+		delete(c.ready, p.task)
+		c.leave([]job.Slot{slot})
 	}
-	c.mu.Unlock()
-	for _, s := range all {
-		s.src.tidy(now)
-	}
+	c.coming[p.task] = now
+	return p, true, len(c.jobs) > 0
 }
 
-// rest ends idle goroutines after a time without jobs.
-func (c *consumer) rest() {
+// nothing returns the reply of an empty queue.
+func nothing(ctx context.Context) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetErr(redis.Nil)
+	return cmd
+}
+
+// deliver passes a task to its gateway's server.
+func (c *consumer) deliver(ctx context.Context, task *asynq.Task) error {
+	id, _ := asynq.GetTaskID(ctx)
+	mark, taskID := unmarked(id)
+	s := c.server(mark)
+	if s == nil {
+		return errLeft
+	}
+	return s.deliver(taskID, task)
+}
+
+func (c *consumer) server(mark string) *Server {
 	c.mu.Lock()
-	c.idle++
-	trim := c.idle%trimAfter == 0
+	defer c.mu.Unlock()
+	return c.servers[mark]
+}
+
+// unmarked splits an id of asynq's into the mark and the task's own id.
+func unmarked(id string) (mark, taskID string) {
+	name := strings.Index(id, markEnd)
+	end := strings.Index(id[name+1:], markEnd)
+	if name < 0 || end < 0 {
+		return "", id
+	}
+	end += name + 2
+	return id[:end], id[end:]
+}
+
+// deliver handles a task.
+func (s *Server) deliver(taskID string, task *asynq.Task) error {
+	d := job.Delivery{TaskID: taskID, Slot: s.src.take(taskID)}
+	defer s.src.handled(taskID)
+	var ours bool
+	d.JobID, d.Generation, ours = job.ParseTaskID(taskID)
+	if !ours || task.Type() != taskType {
+		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
+	}
+	var err error
+	s.consumers.pool.do(func() { err = s.cfg.Handle(context.Background(), d) })
+	return err
+}
+
+// take is called when the handler of a task begins. It returns the slot at which the task was pulled, or the
+// zero Slot if it has none or has it no longer.
+func (c *source) take(taskID string) job.Slot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	slot := c.ready[taskID]
+	delete(c.ready, taskID)
+	delete(c.coming, taskID)
+	c.handling++
+	return slot
+}
+
+// handled records that a task's handler has returned.
+func (c *source) handled(taskID string) {
+	c.mu.Lock()
+	full := c.free() <= 0
+	c.handling--
+	c.ending[taskID] = time.Now()
+	c.calm()
 	c.mu.Unlock()
-	if trim {
-		c.own.pool.trim()
+	if full {
+		c.pump()
 	}
-}
-
-// mostConsumers is the most asynq servers in a process. One would do, but a server takes its tasks one by one,
-// and takes none while it sends its heartbeat and extends its leases.
-const mostConsumers = 16
-
-// Consumers are the asynq servers of a process, shared by its gateways: an asynq server runs seven goroutines
-// and sends a heartbeat every 5 s, and a process may serve thousands of gateways. The first gateways get one
-// each; later ones are spread evenly. Consumers is safe for concurrent use.
-type Consumers struct {
-	redis redis.UniversalClient
-	log   *slog.Logger
-	pool  *pool
-	most  int // asynq servers
-
-	mu     sync.Mutex
-	all    []*consumer
-	joined int64 // servers that ever joined
-}
-
-// NewConsumers returns Consumers without an asynq server; each is started with its first job.
-func NewConsumers(c redis.UniversalClient, log *slog.Logger) *Consumers {
-	return &Consumers{redis: c, log: log, pool: newPool(), most: mostConsumers}
-}
-
-// join assigns a gateway's server to the consumer with the fewest gateways. The ids of its tasks there begin
-// with the returned mark, because two gateways may have jobs with the same id, and a gateway that left and came
-// back may have two servers.
-func (cs *Consumers) join(s *Server) (c *consumer, mark string) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if len(cs.all) < cs.most {
-		cs.all = append(cs.all, newConsumer(cs))
-	}
-	c = cs.all[0]
-	for _, other := range cs.all[1:] {
-		if other.gateways() < c.gateways() {
-			c = other
-		}
-	}
-	cs.joined++
-	mark = s.cfg.Gateway + markEnd + strconv.FormatInt(cs.joined, 36) + markEnd
-	c.add(mark, s)
-	return c, mark
-}
-
-// leave removes a server that has stopped.
-func (cs *Consumers) leave(s *Server) { s.consumer.remove(s.mark) }
-
-// Close ends the asynq servers. Jobs still in flight go back to the head of their queues.
-func (cs *Consumers) Close() {
-	cs.mu.Lock()
-	all := cs.all
-	cs.mu.Unlock()
-	var ending sync.WaitGroup
-	for _, c := range all {
-		ending.Go(c.close)
-	}
-	ending.Wait()
-	cs.pool.Close()
 }
 
 // command is a command of asynq's about a task, with the task's own id.
@@ -373,6 +282,12 @@ func (c *consumer) translate(keys []string, args []any) command {
 	return t
 }
 
+// Eval passes on a script that Redis did not know.
+func (c *consumer) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	asked := c.translate(keys, args)
+	return c.UniversalClient.Eval(ctx, script, asked.keys, asked.args...)
+}
+
 // ended reports whether the command acknowledges a task that is already removed.
 func (t command) ended() bool {
 	if t.server == nil || !t.server.src.keys.isEnd(t.keys) {
@@ -380,4 +295,33 @@ func (t command) ended() bool {
 	}
 	t.server.src.over(t.taskID)
 	return t.server.src.ended.take(t.taskID)
+}
+
+// isEnd recognises the scripts that asynq runs when a handler returns: done, requeue and retry. Their first
+// argument is the task's id.
+func (k taskKeys) isEnd(keys []string) bool {
+	i := slices.Index(keys, k.active)
+	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == k.lease
+}
+
+// over records that asynq has acknowledged a task, possibly without having called a handler. Then its place is
+// free again.
+func (c *source) over(taskID string) {
+	c.mu.Lock()
+	full := c.free() <= 0
+	delete(c.coming, taskID)
+	delete(c.ending, taskID)
+	freed := full && c.free() > 0
+	c.calm()
+	c.mu.Unlock()
+	if freed {
+		c.pump()
+	}
+}
+
+// did returns the reply of an asynq script that succeeded.
+func did(ctx context.Context) *redis.Cmd {
+	cmd := redis.NewCmd(ctx)
+	cmd.SetVal("OK")
+	return cmd
 }

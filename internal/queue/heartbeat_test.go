@@ -125,8 +125,8 @@ func TestLeasesGoByRedisClock(t *testing.T) {
 		}
 	}
 	r.put(1, 1)
-	if jobs := r.srv.src.pull(make([]job.Slot, 1)); jobs[0].Err() != nil {
-		t.Fatal(jobs[0].Err())
+	if _, err := r.srv.src.pull(make([]job.Slot, 1)); err != nil {
+		t.Fatal(err)
 	}
 	ends("j1~1", "pulled")
 	r.c.ZAdd(ctx, r.keys.Lease(), redis.Z{Score: 1, Member: "j1~1"})

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
 	"spillway/internal/testkit"
@@ -194,10 +193,8 @@ func TestAPulledJobDoesNotWaitForTheSlotsWithoutOne(t *testing.T) {
 	pulled := make(chan struct{})
 	go func() {
 		defer close(pulled)
-		c.pullAt(context.Background(), []job.Slot{{At: 1}, {At: 2}}, func([]job.Slot) []*redis.Cmd {
-			one := redis.NewCmd(context.Background())
-			one.SetVal(string(message))
-			return []*redis.Cmd{one, nothing(context.Background())}
+		c.pullAt(context.Background(), []job.Slot{{At: 1}, {At: 2}}, func([]job.Slot) ([]activeTask, error) {
+			return []activeTask{{"a~1", string(message)}, {}}, nil
 		})
 	}()
 	select {

@@ -373,8 +373,9 @@ func TestWhatWasPulledAndNotTakenGoesBackInOrder(t *testing.T) {
 	r.put(1, 8)
 	ctx := context.Background()
 	for i := 1; i <= 6; i++ {
-		pull := func([]job.Slot) []*redis.Cmd {
-			return []*redis.Cmd{dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Paused(), r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix())}
+		pull := func([]job.Slot) ([]activeTask, error) {
+			message, err := dequeue.Run(ctx, r.c, []string{r.keys.Pending(), r.keys.Paused(), r.keys.Active(), r.keys.Lease()}, 1, r.keys.TaskPrefix()).Text()
+			return []activeTask{{fmt.Sprintf("j%d~1", i), message}}, err
 		}
 		c.air++
 		c.pullAt(ctx, []job.Slot{{At: int64(i)}}, pull)

@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"spillway/internal/job"
@@ -91,35 +89,6 @@ func (s *Server) Stop(ctx context.Context) {
 	s.consumers.leave(s)
 }
 
-// deliver handles a task.
-func (s *Server) deliver(taskID string, task *asynq.Task) error {
-	d := job.Delivery{TaskID: taskID, Slot: s.src.take(taskID)}
-	defer s.src.handled(taskID)
-	var ours bool
-	d.JobID, d.Generation, ours = job.ParseTaskID(taskID)
-	if !ours || task.Type() != taskType {
-		d.JobID, d.Generation, d.Foreign, d.Payload = "", 0, true, task.Payload()
-	}
-	var err error
-	s.consumers.pool.do(func() { err = s.cfg.Handle(context.Background(), d) })
-	return err
-}
-
-// asynqLog passes asynq's log messages to slog.
-type asynqLog struct{ l *slog.Logger }
-
-func text(args []any) string { return strings.TrimSpace(fmt.Sprint(args...)) }
-
-func (a asynqLog) Debug(args ...any) { a.l.Debug("queue", "says", text(args)) }
-func (a asynqLog) Info(args ...any)  { a.l.Info("queue", "says", text(args)) }
-func (a asynqLog) Warn(args ...any)  { a.l.Warn("queue", "says", text(args)) }
-func (a asynqLog) Error(args ...any) {
-	if says := text(args); !isUnheard(says) {
-		a.l.Error("queue", "says", says)
-	}
-}
-func (a asynqLog) Fatal(args ...any) { a.l.Error("queue", "says", text(args)) }
-
 // ended holds the tasks that a script has removed from the queue in the same step in which it recorded the
 // result of the attempt. When the handler has returned, asynq acknowledges each of them and is answered at
 // once, which saves a round trip for each job. A task that asynq does not acknowledge, because its lease has
@@ -160,13 +129,6 @@ func (e *ended) take(taskID any) bool {
 	_, noted := e.tasks[id]
 	delete(e.tasks, id)
 	return noted
-}
-
-// did returns the reply of an asynq script that succeeded.
-func did(ctx context.Context) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetVal("OK")
-	return cmd
 }
 
 // Ended tells the server that a task that it has delivered was removed from the queue when its attempt ended.

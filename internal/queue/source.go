@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
-	"errors"
+	"fmt"
+
+	_ "embed"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,6 +16,13 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/redisdb"
 )
+
+// for the script
+
+//go:embed dequeue.lua
+var dequeueLua string
+
+var dequeueScript = redisdb.NewSharedScript(redisdb.NowLua, dequeueLua)
 
 // Pacer makes a job be pulled only when a slot for its call is near.
 type Pacer interface {
@@ -37,7 +46,7 @@ type Pacer interface {
 //
 //	pacer ─ slots ──▶ pump ──▶ pullAt ──▶ Redis      a pull brings a job for each slot that is due, and there are as many
 //	                                ◀── jobs ───     pulls as fit in before the first answer
-//	asynq ◀── next ── jobs                           a delivery may lack its slot; its handler then takes one itself
+//	asynq ◀── next ── jobs                           see consumer; a delivery may lack its slot, and its handler then takes one itself
 type source struct {
 	redis   redis.UniversalClient
 	gateway string
@@ -106,13 +115,6 @@ func newTaskKeys(gateway string) taskKeys {
 	k := redisdb.NewKeys(gateway)
 	return taskKeys{k, k.Active(), k.Lease(),
 		[]string{k.Pending(), k.Paused(), k.Active(), k.Lease(), k.Retries(), k.Replays(), k.Hold(), k.Due()}}
-}
-
-// isEnd recognises the scripts that asynq runs when a handler returns: done, requeue and retry. Their first
-// argument is the task's id.
-func (k taskKeys) isEnd(keys []string) bool {
-	i := slices.Index(keys, k.active)
-	return i >= 0 && i < 2 && i+1 < len(keys) && keys[i+1] == k.lease
 }
 
 // begin starts to wait for the first slot.
@@ -199,22 +201,18 @@ func (c *source) await() {
 
 // pullAt pulls the jobs for slots. Redis may be far away, so the next pull does not wait for this one's answer.
 func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
-	cmds, took := pullFor(ctx, slots, pull)
+	tasks, took, failed := jobsFor(slots, pull)
 	var jobs []pulled
-	var failed error
 	var left, empty []job.Slot
-	for i, cmd := range cmds {
-		switch err := cmd.Err(); {
-		case err == nil:
-			job, unasked := c.pair(cmd, slots[i])
-			left = append(left, unasked...)
-			if job.task != "" { // unreadable: it is found as a stray
-				jobs = append(jobs, job)
-			}
-		case errors.Is(err, redis.Nil):
-			empty = append(empty, slots[i])
-		default:
-			failed, empty = err, append(empty, slots[i])
+	for i, slot := range slots {
+		if failed != nil || tasks[i].id == "" {
+			empty = append(empty, slot)
+			continue
+		}
+		job, unasked := c.pair(tasks[i].message, slot)
+		left = append(left, unasked...)
+		if job.task != "" { // unreadable: it is found as a stray
+			jobs = append(jobs, job)
 		}
 	}
 	c.change(func() { // before slots are given back, which takes a round trip
@@ -239,6 +237,108 @@ func (c *source) pullAt(ctx context.Context, slots []job.Slot, pull puller) {
 		c.pause()
 		c.change(func() { c.resting-- })
 	}
+}
+
+// pair keeps the slot for the handler of the task that a pull brought. It returns the task, with the slots that
+// no handler will ask for: this one, if the task can't be read, or an earlier one of the same task.
+//
+// asynq may take a task and never call a handler for it, such as one whose deadline has passed. A slot therefore
+// belongs to the task that was pulled at it, by id. A slot whose task never reaches a handler is given back when
+// it has passed.
+func (c *source) pair(message string, slot job.Slot) (p pulled, left []job.Slot) {
+	m, ok := parseMessage([]byte(message))
+	if !ok {
+		return p, []job.Slot{slot}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if earlier, again := c.ready[m.id]; again {
+		left = []job.Slot{earlier}
+	}
+	c.ready[m.id] = slot
+	return pulled{m.id, message}, left
+}
+
+// jobsFor returns a task for each slot, empty if there is no job for it, and how long that took. A job comes with
+// its slot, or is pulled now.
+func jobsFor(slots []job.Slot, pull puller) (tasks []activeTask, took time.Duration, err error) {
+	if !slices.ContainsFunc(slots, func(s job.Slot) bool { return s.Task != "" }) {
+		begun := time.Now()
+		tasks, err = pull(slots)
+		return tasks, time.Since(begun), err
+	}
+	tasks = make([]activeTask, len(slots))
+	for i, s := range slots {
+		tasks[i] = activeTask{s.Task, s.Message}
+		slots[i].Task, slots[i].Message = "", "" // the slot's job is passed on
+	}
+	return tasks, 0, nil
+}
+
+// puller pulls jobs in one round trip. It returns a task for each slot, empty if there is no job for it.
+type puller func(slots []job.Slot) ([]activeTask, error)
+
+// pull pulls tasks, whose leases begin now.
+func (c *source) pull(slots []job.Slot) ([]activeTask, error) {
+	w := wanted{most: len(slots), order: *c.order.Load()}
+	for _, s := range slots {
+		w.ahead = w.ahead || s.Probe
+		if s.Costly {
+			w.slot = max(w.slot, s.At)
+		}
+	}
+	found, err := pull(context.Background(), c.redis, c.keys, w)
+	tasks := make([]activeTask, len(slots))
+	for i, t := range found {
+		if t.message != "" {
+			tasks[i] = t
+		}
+	}
+	return tasks, err
+}
+
+// wanted says what to pull.
+type wanted struct {
+	// now is when the pulled tasks' leases begin, in µs; zero means by Redis's clock.
+	now int64
+	// most is the most tasks to pull; at least 1.
+	most int
+	// ahead marks the pull for a probe after a hold, which checks whether the gateway is back: it prefers a job
+	// that was never called.
+	ahead bool
+	// slot is the latest slot that the tasks are pulled for, if jobs have costs (µs on Redis's clock); else zero.
+	slot int64
+	// order is the order of jobs never called.
+	order order
+}
+
+// activeTask is a pulled task. Its message is empty if it has none.
+type activeTask struct{ id, message string }
+
+// pull takes tasks from a gateway's queue, as asynq's dequeue does, in the order in which the queue's lines
+// take turns. An empty result is not an error.
+func pull(ctx context.Context, c redis.UniversalClient, k taskKeys, w wanted) ([]activeTask, error) {
+	ahead := 0
+	if w.ahead {
+		ahead = 1
+	}
+	keys, args := k.dequeue, []any{w.now, k.TaskPrefix(), w.most, ahead, w.slot}
+	if w.order.text != "" {
+		keys, args = slices.Concat(keys, w.order.keys), append(args, w.order.text)
+	}
+	found, err := dequeueScript.Run(ctx, c, keys, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(found)%2 != 0 || len(found) > 2*w.most {
+		return nil, fmt.Errorf("dequeue.lua: %d values for %d tasks: is another version of the program using this Redis?", len(found), w.most)
+	}
+	tasks := make([]activeTask, len(found)/2)
+	for i := range tasks {
+		tasks[i].id, _ = found[2*i].(string)
+		tasks[i].message, _ = found[2*i+1].(string)
+	}
+	return tasks, nil
 }
 
 // say logs, at most once every sayEvery, that jobs can't be pulled. The caller holds mu.
@@ -271,11 +371,4 @@ func (c *source) pause() {
 	case <-t.C:
 	case <-c.stop.Done():
 	}
-}
-
-// nothing returns the reply of an empty queue.
-func nothing(ctx context.Context) *redis.Cmd {
-	cmd := redis.NewCmd(ctx)
-	cmd.SetErr(redis.Nil)
-	return cmd
 }
