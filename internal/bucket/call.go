@@ -109,6 +109,28 @@ func (p *Pacer) Ready(s job.Slot, at time.Time) {
 	p.mu.Unlock()
 }
 
+// End says that the slot's call ended and frees its place among the calls in flight. Without a cap it costs no
+// round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of
+// ctx; if Redis can't be reached, it is told again until it answers or the lease expires.
+func (p *Pacer) End(ctx context.Context, s job.Slot) {
+	p.mu.Lock()
+	probe := s.Probe && p.known.probing
+	p.mu.Unlock()
+	if s.Lease == "" && !probe && s.Flow.Marks == 0 {
+		return
+	}
+	over := p.background(func() {
+		if err := p.end(s, probe); err != nil {
+			p.endLater([]job.Slot{s})
+		}
+		p.Wake()
+	})
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
 // Succeeded says that the call of this slot succeeded: after a hold, the rest may follow. first says that its
 // job had never been called before. It costs a round trip only while this process knows of a hold. It reports
 // whether this closed the circuit.

@@ -172,28 +172,6 @@ func (p *Pacer) sooner() {
 	}
 }
 
-// End says that the slot's call ended and frees its place among the calls in flight. Without a cap it costs no
-// round trip, unless the call was the one sent ahead after a hold. It waits for Redis's answer or the end of
-// ctx; if Redis can't be reached, it is told again until it answers or the lease expires.
-func (p *Pacer) End(ctx context.Context, s job.Slot) {
-	p.mu.Lock()
-	probe := s.Probe && p.known.probing
-	p.mu.Unlock()
-	if s.Lease == "" && !probe && s.Flow.Marks == 0 {
-		return
-	}
-	over := p.background(func() {
-		if err := p.end(s, probe); err != nil {
-			p.endLater([]job.Slot{s})
-		}
-		p.Wake()
-	})
-	select {
-	case <-over:
-	case <-ctx.Done():
-	}
-}
-
 func (p *Pacer) end(s job.Slot, probe bool) error {
 	within, cancel := p.within(context.Background(), answerWithin)
 	defer cancel()
