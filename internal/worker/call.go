@@ -115,10 +115,7 @@ func (f fence) over(now time.Time) bool {
 
 // fit makes a slot cost what this job costs, or replaces it by one that does.
 func (w *Worker) fit(ctx context.Context, a job.Attempt, slot job.Slot) (job.Slot, error) {
-	if slot.Cost == a.Job.Cost {
-		return slot, nil
-	}
-	if slot.Cost > a.Job.Cost {
+	if slot.Cost >= a.Job.Cost {
 		var err error
 		if slot, err = w.cfg.Pacer.Trim(ctx, slot, a.Job.Cost); err == nil {
 			return slot, nil
