@@ -8,7 +8,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/pan"
 
-	_ "embed"
+	_ "embed" // for the script
 	"encoding/hex"
 	"encoding/json"
 	"errors"

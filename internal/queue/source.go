@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	_ "embed"
+	_ "embed" // for the script
 	"log/slog"
 	"slices"
 	"sync"
