@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 )
 
 // clockBounds knows how far Redis's clock is from the local one: theta = Redis - local, between lo and hi, all in µs.
@@ -346,4 +347,23 @@ func (g gains) after(moment int64) (sum int64) {
 		}
 	}
 	return sum
+}
+
+// local is a recent moment in µs since the pacer began: by the monotonic clock, which stands still while the
+// machine is suspended, plus the time of suspension.
+func (p *Pacer) local(t time.Time) int64 { return t.Sub(p.began).Microseconds() + p.suspended() }
+
+// leastSleep is the shortest suspension that counts, in µs: the two clocks that show it are not read at the
+// same moment.
+const leastSleep = 10_000
+
+// suspended is how long the machine was suspended since the pacer began, in µs.
+func (p *Pacer) suspended() int64 {
+	for {
+		known, now := p.slept.Load(), (p.asleep() - p.sleptFirst).Microseconds()
+		if now < known+leastSleep {
+			return known
+		}
+		p.slept.CompareAndSwap(known, now)
+	}
 }

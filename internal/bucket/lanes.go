@@ -3,8 +3,6 @@ package bucket
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -56,38 +54,6 @@ func (c PacerConfig) beside() (all []job.Limit) {
 func (c PacerConfig) Laned() bool {
 	capped := slices.ContainsFunc(c.Routes, func(r Route) bool { return r.MaxInFlight > 0 })
 	return c.Lanes != nil || len(c.beside()) > 0 || capped || c.Scoped && len(c.Routes) > 0
-}
-
-func (c PacerConfig) checkLanes() error {
-	if l := c.Lanes; l != nil && (l.Weight < 0 || l.Weight > MaxWeight) {
-		return fmt.Errorf("lanes have a weight of %d: give one from 1 to %d", l.Weight, MaxWeight)
-	}
-	if c.Lanes != nil && len(c.Lanes.Limits) > mostLimits {
-		return fmt.Errorf("lanes have %d limits: give at most %d", len(c.Lanes.Limits), mostLimits)
-	}
-	if c.Lanes != nil && c.Lanes.MaxInFlight < 0 {
-		return errors.New("lanes have a cap of calls in flight below 0: give 0 or more")
-	}
-	for _, r := range c.Routes {
-		if r.MaxInFlight < 0 {
-			return fmt.Errorf("the route %s has a cap of calls in flight below 0: give 0 or more", r.Name)
-		}
-		if len(r.Limits) > mostLimits {
-			return fmt.Errorf("the route %s has %d limits: give at most %d", r.Name, len(r.Limits), mostLimits)
-		}
-	}
-	least := 2 * (c.Jitter + reachBeyond)
-	for _, l := range c.beside() {
-		switch err := check(l); {
-		case err != nil:
-			return err
-		case l.Window > longestW:
-			return fmt.Errorf("the limit %s has a window of more than a year: give a shorter one", l)
-		case l.Window < least:
-			return fmt.Errorf("the limit %s of a lane or route has a window that is too short: give one of at least %s, twice the jitter and 20 ms", l, least)
-		}
-	}
-	return nil
 }
 
 // addLanes computes what routes and lanes may have.

@@ -72,7 +72,7 @@ end
 -- or a shorter one in its place, counts what was called before and in between. Calls are added by the cell (see tally in
 -- reserve.lua), in parts of the window. Pairs that are over are removed, and the list goes with its last pair.
 
-local KEPT_PARTS, KEPT_CHUNK, KEPT_MOST = 256, 32, 4 -- KEPT_MOST as in plan.go
+local KEPT_PARTS, KEPT_CHUNK, KEPT_MOST = 256, 32, 4 -- KEPT_MOST as in pacer.go
 
 local function kept_windows(text)
   local windows = {}

@@ -21,6 +21,33 @@ func (p *Pacer) Empty(ctx context.Context, unused ...job.Slot) {
 	_ = p.Release(ctx, append(p.takeLocal(), unused...)...) // their permits stay taken, which is safe
 }
 
+// Close ends Next and Take, gives back the slots held locally, and waits for late reports until ctx ends. It
+// may be called twice.
+func (p *Pacer) Close(ctx context.Context) {
+	p.mu.Lock()
+	first := !p.done
+	if first {
+		close(p.closed)
+	}
+	p.mu.Unlock()
+	if first {
+		p.Empty(ctx, job.Slot{})
+	}
+	p.mu.Lock()
+	p.done = true
+	p.mu.Unlock()
+	idle := make(chan struct{})
+	go func() {
+		p.work.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+	p.congestion.close()
+}
+
 // Release gives unused slots back, with their leases. They must not be used afterwards. After an error their
 // permits may stay taken: that many calls fewer are made, and the limits still hold.
 func (p *Pacer) Release(ctx context.Context, slots ...job.Slot) error {
