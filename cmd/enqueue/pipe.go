@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"spillway/internal/admission"
+	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
@@ -70,6 +72,79 @@ func (p *pipe) wait(ctx context.Context) error {
 	answers, err := s.passage.Wait()
 	p.tally.traces.Accepted(ctx, s.jobs[:min(len(s.jobs), len(answers))], func(i int) job.Admittance { return answers[i].Outcome }, s.begun, time.Now())
 	return p.tally.take(s.chunk, answers, err)
+}
+
+// take counts the answers of a chunk. err is why it has fewer answers than jobs; nil if it has all.
+func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var full *admission.Answer
+	for i, a := range answers {
+		if a.Outcome == job.Full {
+			full = &answers[i]
+			continue
+		}
+		if countErr := t.count(a, c.from[i]); countErr != nil {
+			return errors.Join(err, countErr)
+		}
+	}
+	t.progress.Set(t.in.read.Load())
+	if err == nil && full != nil {
+		if t.full == nil { // two chunks may get this error
+			t.full = noRoom(c.gateway, full)
+		}
+		err = t.full
+	}
+	return err
+}
+
+// count counts one answer.
+func (t *tally) count(a admission.Answer, from origin) error {
+	t.rows.answered(from.number, a)
+	switch a.Outcome {
+	case job.Enqueued:
+		t.enqueued++
+	case job.ParkedNow:
+		t.parked++
+	case job.Duplicate:
+		t.duplicate++
+		if a.KnownAt != "" {
+			if t.elsewhere == nil {
+				t.elsewhere = map[string]int64{}
+			}
+			t.elsewhere[a.KnownAt]++
+		}
+	default:
+		if a.Err == nil {
+			return nil // no answer: counted as failed
+		}
+		t.conflicts++
+		t.fault(from.number, a.Err.Error())
+		return t.rejects.add(from.raw, nil)
+	}
+	return nil
+}
+
+// noRoom returns the error for jobs that found no room, with --on-full fail.
+func noRoom(gateway string, full *admission.Answer) error {
+	if full.Room != nil && full.Room.Parked.Bounds() {
+		reached, key := full.Room.Parked.Reached()
+		return &job.Error{
+			Code:    job.CodeInvalid,
+			Message: fmt.Sprintf("gateway %s has no room for all of them, and %s: stopped", gateway, reached),
+			Hint: fmt.Sprintf("replay, resolve or discard parked jobs (see: dispatcher dlq stats -g %s), let them go in, or raise %s; then run the same again (%s)",
+				gateway, key, safeAgain),
+		}
+	}
+	when, retry := "wait for room", full.RetryAfter
+	if retry > 0 {
+		when = fmt.Sprintf("there may be room in %s", cli.Short(max(retry, time.Second).Round(time.Second)))
+	}
+	return &job.Error{
+		Code:    job.CodeInvalid,
+		Message: fmt.Sprintf("gateway %s has no room for all of them: stopped", gateway),
+		Hint:    when + ", then run the same again (" + safeAgain + "), or use --on-full park or wait",
+	}
 }
 
 const openBytes = 16 << 20 // limit on all incomplete chunks together, over all gateways

@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"spillway/internal/admission"
 	"spillway/internal/cli"
 	"spillway/internal/desk"
 	"spillway/internal/job"
@@ -22,7 +21,7 @@ import (
 
 const safeAgain = "that is safe, jobs that are in already are counted as duplicate"
 
-// tally counts what became of each line and prints faults. The feeder and the admitter share it.
+// tally counts what became of each line and prints faults. The feeder and the pipe share it.
 type tally struct {
 	s   cli.Streams
 	opt options
@@ -117,77 +116,6 @@ func (t *tally) place(line int) string {
 // looksLikeCSV reports whether a line that is not JSON may be the header row of a CSV file.
 func looksLikeCSV(line []byte) bool {
 	return bytes.ContainsAny(line, ",;\t") && !bytes.ContainsAny(line, "{}[]")
-}
-
-// take counts the answers of a chunk. err is why it has fewer answers than jobs; nil if it has all.
-func (t *tally) take(c chunk, answers []admission.Answer, err error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var full *admission.Answer
-	for i, a := range answers {
-		if a.Outcome == job.Full {
-			full = &answers[i]
-			continue
-		}
-		if countErr := t.count(a, c.from[i]); countErr != nil {
-			return errors.Join(err, countErr)
-		}
-	}
-	t.progress.Set(t.in.read.Load())
-	if err == nil && full != nil {
-		if t.full == nil { // two chunks may get this error
-			t.full = noRoom(c.gateway, full)
-		}
-		err = t.full
-	}
-	return err
-}
-
-func (t *tally) count(a admission.Answer, from origin) error {
-	t.rows.answered(from.number, a)
-	switch a.Outcome {
-	case job.Enqueued:
-		t.enqueued++
-	case job.ParkedNow:
-		t.parked++
-	case job.Duplicate:
-		t.duplicate++
-		if a.KnownAt != "" {
-			if t.elsewhere == nil {
-				t.elsewhere = map[string]int64{}
-			}
-			t.elsewhere[a.KnownAt]++
-		}
-	default:
-		if a.Err == nil {
-			return nil // no answer: counted as failed
-		}
-		t.conflicts++
-		t.fault(from.number, a.Err.Error())
-		return t.rejects.add(from.raw, nil)
-	}
-	return nil
-}
-
-func noRoom(gateway string, full *admission.Answer) error {
-	if full.Room != nil && full.Room.Parked.Bounds() {
-		reached, key := full.Room.Parked.Reached()
-		return &job.Error{
-			Code:    job.CodeInvalid,
-			Message: fmt.Sprintf("gateway %s has no room for all of them, and %s: stopped", gateway, reached),
-			Hint: fmt.Sprintf("replay, resolve or discard parked jobs (see: dispatcher dlq stats -g %s), let them go in, or raise %s; then run the same again (%s)",
-				gateway, key, safeAgain),
-		}
-	}
-	when, retry := "wait for room", full.RetryAfter
-	if retry > 0 {
-		when = fmt.Sprintf("there may be room in %s", cli.Short(max(retry, time.Second).Round(time.Second)))
-	}
-	return &job.Error{
-		Code:    job.CodeInvalid,
-		Message: fmt.Sprintf("gateway %s has no room for all of them: stopped", gateway),
-		Hint:    when + ", then run the same again (" + safeAgain + "), or use --on-full park or wait",
-	}
 }
 
 // say writes a line to standard error, above the progress bar.
