@@ -2,13 +2,10 @@ package producer
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"spillway/internal/job"
 	"spillway/internal/pan"
@@ -18,84 +15,6 @@ const (
 	mostNamed = 5   // fields that an error names
 	mostName  = 200 // bytes of each name
 )
-
-// cards applies the gateway's rule on card numbers: it refuses a job that contains one, or masks those in its
-// payload.
-func (r *Reader) cards(j job.Job) (job.Job, error) {
-	rule := r.gateway.cards
-	if rule.Then == job.CardsAllow {
-		return j, nil
-	}
-	for i, text := range [...]string{j.ID, j.Batch, j.Lane, j.Route, j.Priority} {
-		if pan.ContainsString(text) {
-			name := [...]string{"id", "batch", "lane", "route", "priority"}[i]
-			return job.Job{}, job.CardError(fmt.Sprintf("the %s has what looks like a card number in it: give the job another %s, which may be shown and logged", name, name))
-		}
-	}
-	var err error
-	if j.Payload, err = cardless(j.Payload, j.Gateway, rule); err != nil {
-		return job.Job{}, err
-	}
-	return j, nil
-}
-
-// cardless returns the payload with its card numbers masked, if the rule says so, or why it is refused.
-func cardless(payload json.RawMessage, gateway string, rule job.CardRule) (json.RawMessage, error) {
-	if clean(payload) {
-		return payload, nil
-	}
-	w := cardWalk{rule: rule}
-	w.p.in = payload
-	w.p.space()
-	if err := w.value(0, false); err != nil || w.fields == 0 {
-		return payload, err
-	}
-	if w.inKey || rule.Then != job.CardsMask {
-		return nil, w.refusal(gateway)
-	}
-	return append(w.out, payload[w.copied:]...), nil
-}
-
-// clean reports that a payload has no card number. It does not parse the payload: in JSON, whatever follows a
-// number ends it. A false result means that the fields must be searched.
-func clean(payload []byte) bool {
-	if bytes.IndexByte(payload, '\\') < 0 {
-		return !pan.Contains(payload)
-	}
-	return !pan.Suspected(payload) && !mayHide(payload)
-}
-
-// mayHide reports whether a payload has an escape for a character that may be part of a card number, or an
-// escape whose digits may hide the start of one.
-func mayHide(payload []byte) bool {
-	const escape = len(`\u0000`)
-	var means [utf8.UTFMax]byte
-	for {
-		at := bytes.IndexByte(payload, '\\')
-		switch {
-		case at < 0 || at+1 == len(payload):
-			return false
-		case payload[at+1] == 't':
-			return true
-		case payload[at+1] != 'u':
-			payload = payload[at+2:]
-			continue
-		}
-		payload = payload[at:]
-		if len(payload) < escape {
-			return true // the parser reports the error
-		}
-		code, err := strconv.ParseUint(string(payload[2:escape]), 16, 16)
-		if belongs, _ := pan.Belongs(utf8.AppendRune(means[:0], rune(code))); belongs || err != nil {
-			return true
-		}
-		if payload = payload[escape:]; len(payload) > 0 {
-			if _, digit := pan.Belongs(payload); digit {
-				return true
-			}
-		}
-	}
-}
 
 // cardWalk searches a payload. Invalid JSON ends the search.
 type cardWalk struct {

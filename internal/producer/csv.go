@@ -82,7 +82,7 @@ func (r *Reader) useHeader(line Line) error {
 	wrong := func(hint string, err error) error {
 		return usage(hint, "line %d: the header row: %v", line.Number, err)
 	}
-	text, err := r.decoded(line.Raw)
+	text, err := r.text(line.Raw)
 	if err != nil {
 		return wrong("name the file's encoding with --encoding, or convert the file to UTF-8", err)
 	}

@@ -1,11 +1,9 @@
 package producer
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"spillway/internal/job"
 )
@@ -66,24 +64,4 @@ func (r *Reader) lane(j job.Job) (string, error) {
 		return j.Lane, nil
 	}
 	return Lane(j.Gateway, r.gateway.lanes, j.Lane, j.Payload)
-}
-
-// routeIn returns the route that a field of the line names, or usual.
-func (r *Reader) routeIn(field, usual string) (string, error) {
-	var value []byte
-	for _, m := range r.json.members {
-		if string(m.key) == field {
-			value = m.value
-		}
-	}
-	if value == nil && strings.Contains(field, ".") {
-		value = r.json.head(field).value(new(parser))
-	}
-	switch {
-	case value == nil || string(value) == "null":
-		return usual, nil
-	case value[0] != '"':
-		return "", fmt.Errorf("the field %q must be a text in quotes, the name of a route", field)
-	}
-	return cmp.Or(unquote(value), usual), nil
 }

@@ -317,3 +317,46 @@ func appendBoolean(out []byte, it item) ([]byte, error) {
 	}
 	return nil, fmt.Errorf("the field %s is neither true nor false: write true, yes or 1, or false, no or 0", show([]byte(it.From)))
 }
+
+func (r *Reader) mapperOf(gateway string) *mapper {
+	if r.opt.Map == nil {
+		return nil
+	}
+	p, known := r.mappers[gateway]
+	if known {
+		return p
+	}
+	if m := r.opt.Map(gateway); m != nil {
+		p = newMapper(m, r.opt)
+	}
+	if r.mappers == nil {
+		r.mappers = map[string]*mapper{}
+	}
+	r.mappers[gateway] = p
+	return p
+}
+
+// finished reads whether a line's payload is already mapped, as in the output of dlq export.
+func (r *Reader) finished(value []byte) error {
+	switch string(value) {
+	case "true":
+		r.mapped = true
+	case "false", "null":
+	default:
+		return errMapped
+	}
+	return nil
+}
+
+// mapPayload maps the payload of a line in the wrapped form.
+func (r *Reader) mapPayload(j *job.Job) error {
+	if _, err := r.maxCost(j.Gateway); err != nil || r.gateway.mapper == nil {
+		return err
+	}
+	if err := r.json.object(j.Payload); err != nil {
+		return err
+	}
+	payload, err := r.gateway.mapper.object(&r.json, "")
+	j.Payload = payload
+	return err
+}

@@ -1,7 +1,6 @@
 package producer
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -29,48 +28,6 @@ var (
 	errObject    = errors.New("payload must be an object, as in {\"amount\":1050}")
 	errAfterLife = errors.New("expires must be later than at: this job would expire before it may be sent")
 )
-
-// plainJob reads a line that is the payload itself.
-func (r *Reader) plainJob(raw []byte) (job.Job, error) {
-	if err := r.json.object(raw); err != nil {
-		return job.Job{}, err
-	}
-	j := r.flagJob()
-	for _, m := range r.json.members {
-		if string(m.key) == r.opt.IDField {
-			var err error
-			if j.ID, err = idOf(m.value); err != nil {
-				return job.Job{}, err
-			}
-		}
-	}
-	if j.ID == "" && strings.Contains(r.opt.IDField, ".") {
-		if value := r.json.head(r.opt.IDField).value(new(parser)); value != nil {
-			var err error
-			if j.ID, err = idOf(value); err != nil {
-				return job.Job{}, err
-			}
-		}
-	}
-	if j.ID == "" {
-		return job.Job{}, fmt.Errorf("no id: the field %q is missing, null or empty", r.opt.IDField)
-	}
-	r.id = j.ID
-	var err error
-	if r.opt.RouteField != "" {
-		if j.Route, err = r.routeIn(r.opt.RouteField, j.Route); err != nil {
-			return job.Job{}, err
-		}
-	}
-	if r.gateway.mapper == nil {
-		j.Payload = r.compact(bytes.TrimSpace(raw))
-		return r.checked(j)
-	}
-	if j.Payload, err = r.gateway.mapper.object(&r.json, r.opt.IDField); err != nil {
-		return job.Job{}, err
-	}
-	return r.checked(j)
-}
 
 // wrappedJob reads a line of the form {"id": …, "payload": {…}, …}.
 func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
@@ -102,31 +59,6 @@ func (r *Reader) wrappedJob(raw []byte) (job.Job, error) {
 		}
 	}
 	return r.checked(j)
-}
-
-// finished reads whether a line's payload is already mapped, as in the output of dlq export.
-func (r *Reader) finished(value []byte) error {
-	switch string(value) {
-	case "true":
-		r.mapped = true
-	case "false", "null":
-	default:
-		return errMapped
-	}
-	return nil
-}
-
-// mapPayload maps the payload of a line in the wrapped form.
-func (r *Reader) mapPayload(j *job.Job) error {
-	if _, err := r.maxCost(j.Gateway); err != nil || r.gateway.mapper == nil {
-		return err
-	}
-	if err := r.json.object(j.Payload); err != nil {
-		return err
-	}
-	payload, err := r.gateway.mapper.object(&r.json, "")
-	j.Payload = payload
-	return err
 }
 
 // shown lists what dlq show and list write of a job beyond the job itself.

@@ -2,9 +2,9 @@ package producer
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"unicode/utf8"
 )
 
 // maxDepth bounds nesting. Redis's JSON decoder gives up at 1000.
@@ -338,21 +338,6 @@ func (p *parser) fail(format string, args ...any) error {
 	return fmt.Errorf("not JSON: column %d: %s", p.pos+1, what)
 }
 
-// checkText fails if a line is not valid UTF-8.
-func checkText(raw []byte) error {
-	if utf8.Valid(raw) {
-		return nil
-	}
-	for i := 0; i < len(raw); {
-		r, n := utf8.DecodeRune(raw[i:])
-		if r == utf8.RuneError && n == 1 {
-			return fmt.Errorf("byte %d is not UTF-8: convert the file, as with iconv -t UTF-8", i+1)
-		}
-		i += n
-	}
-	return nil
-}
-
 // show quotes a key for a message, shortened if it is long.
 func show(key []byte) string {
 	const most = 60
@@ -360,4 +345,45 @@ func show(key []byte) string {
 		return fmt.Sprintf("%q…", bytes.ToValidUTF8(key[:most], nil))
 	}
 	return fmt.Sprintf("%q", key)
+}
+
+// compact returns a JSON value without white space between its tokens. It copies only if there was some.
+func (r *Reader) compact(value []byte) json.RawMessage {
+	if !r.json.spaces {
+		return value[:len(value):len(value)]
+	}
+	return appendCompact(make([]byte, 0, len(value)), value)
+}
+
+// appendCompact appends valid JSON without the white space between its tokens.
+func appendCompact(dst, value []byte) []byte {
+	inString := false
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch {
+		case inString && c == '\\':
+			dst = append(dst, c)
+			i++
+			c = value[i]
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ' ' || c == '\t' || c == '\r' || c == '\n'):
+			continue
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// unquote returns the text of a valid JSON string.
+func unquote(raw []byte) string {
+	inner := raw[1 : len(raw)-1]
+	if bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner)
+	}
+	var s string
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return string(inner) // unreachable: the parser has validated it
+	}
+	return s
 }

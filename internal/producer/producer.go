@@ -3,85 +3,19 @@
 package producer
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
-	"strings"
-	"time"
+	"unicode/utf8"
 
 	"golang.org/x/text/encoding/charmap"
 
 	"spillway/internal/job"
 	"spillway/internal/pan"
 )
-
-// The formats of a billing file.
-const (
-	NDJSON = "ndjson" // one JSON object a line
-	CSV    = "csv"    // a header row, then one record a job
-)
-
-// Options says how to read a billing file. A line's own values take precedence over Gateway, Batch, At and
-// Expires.
-type Options struct {
-	Format  string    // ndjson or csv; empty means by the extension of the file's name, else ndjson
-	IDField string    // the field that holds the id (in NDJSON also a dotted path), while the line itself is the payload; empty means the wrapped form; required for CSV
-	Gateway string    // the gateway of lines that name none; empty means that every line must name one
-	Batch   string    // the batch of lines that name none; empty means none
-	At      time.Time // the earliest time of sending; zero means now
-	Expires time.Time // the time after which jobs must not be sent; zero means never
-	Class   string    // the class of jobs that name none; empty means the gateway's default
-	Route   string    // the route of jobs that name none; empty means the gateway's own request
-	Lane    string    // the lane of jobs that name none; empty means the lane in their payload, or none
-	// RouteField is the field that holds the route, if the line itself is the payload; in NDJSON also a dotted
-	// path. A line without it, or with an empty value, names no route. Empty means that no field does.
-	RouteField string
-	// Shown means that lines may be the output of dlq show, list and export for parked jobs. Members that are
-	// not the job's own are ignored, an empty batch means none, a missing cost means 0, and the payload is
-	// required.
-	Shown bool
-	// Open opens a payload that dlq export sealed for that job. Nil means that such lines can't be used.
-	Open func(gateway, id string, sealed []byte) ([]byte, error)
-	// Gateways returns whether a gateway is configured, and the highest cost that its limits can ever grant; 0
-	// means any. Nil means that every well-formed name is accepted.
-	Gateways func(name string) (maxCost int64, ok bool)
-	// Amount returns where a gateway's payloads have their money, and its bounds. Nil means that amounts are
-	// not checked.
-	Amount func(gateway string) job.AmountRule
-	// ClassOf returns the class of a job that names this one, as stored in its record, or why it can't have
-	// one. Nil means that any name is accepted.
-	ClassOf func(gateway, class string) (string, error)
-	// RouteOf returns the route of a job that names this one, or why it can't have it; an empty name means that
-	// the job names none. Nil means that any name is accepted.
-	RouteOf func(gateway, route string) (string, error)
-	// Lanes returns where a gateway's jobs have their lane, or nil if it has no lanes. A nil Lanes means that
-	// any lane is accepted.
-	Lanes func(gateway string) *job.LaneKey
-	// Cards returns the rule for card numbers in a gateway's jobs. Nil means that all are refused.
-	Cards func(gateway string) job.CardRule
-	// Key returns why a gateway would not accept the idempotency key of a job with that id, or nil. A nil Key
-	// accepts every id.
-	Key func(gateway, id string) error
-	// Map returns the map that makes a gateway's payloads from records, or nil if the records are the payloads.
-	// A nil Map means that for every gateway. Payloads sealed by dlq export, lines that say "mapped", and, with
-	// Shown, all lines in the wrapped form are not mapped again.
-	Map func(gateway string) *job.Map
-	// Separator separates the fields of a CSV file: a visible ASCII character, or a tab. Zero means a comma.
-	Separator byte
-	// Decimal is the decimal mark in the numbers that Map reads: a point or a comma. The other of the two may
-	// separate thousands. Zero means a point, with no comma anywhere. JSON numbers always use a point.
-	Decimal byte
-	// Encoding is one of Encodings. Empty means UTF-8.
-	Encoding string
-	// Told is the flag that names the id's column and makes Map, for errors. Empty means that --id-field names
-	// the column and Map comes from the configuration.
-	Told string
-	// Flags says that the reader of the errors can use flags: errors may suggest one.
-	Flags bool
-}
 
 // Line is the result for one line, or for one CSV record, which may span several lines. Except for Rest, the
 // caller may keep it.
@@ -193,7 +127,7 @@ func (r *Reader) record() (Line, error) {
 }
 
 func (r *Reader) parse(raw []byte) (job.Job, error) {
-	raw, err := r.decoded(raw)
+	raw, err := r.text(raw)
 	if err != nil {
 		return job.Job{}, err
 	}
@@ -206,53 +140,20 @@ func (r *Reader) parse(raw []byte) (job.Job, error) {
 	return r.wrappedJob(raw)
 }
 
-func (r *Reader) checkOptions() error {
-	o := r.opt
+// text returns a line as UTF-8, or why it is not.
+func (r *Reader) text(raw []byte) ([]byte, error) {
 	switch {
-	case o.Format != NDJSON && o.Format != CSV:
-		return usage("use ndjson or csv", "%q is not a format", o.Format)
-	case o.Format == CSV && o.IDField == "":
-		return usage("name the column of the id: --id-field invoice", "a CSV file needs --id-field")
-	case o.RouteField != "" && o.IDField == "":
-		return usage("leave --route-field out, or name the field of the id: --id-field invoice", "only where the lines are the payloads is a field of them the route; others say \"route\"")
-	case o.IDField != "" && o.Gateway == "":
-		return usage("name the gateway: -g stripe", "with --id-field the lines can't name their gateway")
-	case !o.At.IsZero() && !o.Expires.IsZero() && !o.Expires.After(o.At):
-		return usage("let --expires be later than --at", "the jobs would expire before they may be sent")
+	case r.charset != nil:
+		return r.decoded(raw)
+	case utf8.Valid(raw):
+		return raw, nil
 	}
-	if err := checkBatch(o.Batch); o.Batch != "" && err != nil {
-		return usage("choose another name for --batch", "%v", err)
+	err := checkText(raw)
+	if r.opt.Format == CSV {
+		err = fmt.Errorf("%w; or say --encoding %s, if Excel wrote it, or %s", err, Windows1252, Latin1)
 	}
-	if o.Gateway == "" {
-		return nil
-	}
-	if err := job.CheckGateway(o.Gateway); err != nil {
-		return &job.Error{Code: job.CodeUsage, Message: err.Error()}
-	}
-	if _, err := r.maxCost(o.Gateway); err != nil {
-		return &job.Error{Code: job.CodeNotFound, Message: err.Error(), Hint: "the gateways are those of the configuration file"}
-	}
-	return nil
+	return raw, err
 }
-
-// checkForm refuses options in which no file can be written.
-func (o Options) checkForm() error {
-	c := o.Separator
-	visible := c > ' ' && c <= '~' && c != '"' && c != '_' && !isLetter(c) && (c < '0' || c > '9')
-	switch {
-	case c != 0 && o.Format != CSV:
-		return usage("leave it out, or say --format csv", "--separator is for CSV files")
-	case c != 0 && c != '\t' && !visible:
-		return usage("say --separator ';' or --separator tab", "%q can't separate fields", c)
-	case o.Decimal != 0 && o.Decimal != '.' && o.Decimal != ',':
-		return usage("say --decimal ',' or --decimal '.'", "%q can't stand before decimals", o.Decimal)
-	case o.Encoding != "" && !slices.Contains(Encodings(), o.Encoding):
-		return usage("use "+strings.Join(Encodings(), ", "), "%q is not an encoding", o.Encoding)
-	}
-	return nil
-}
-
-func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
 // gatewayCheck caches the last results of Options.Gateways, Options.Amount and Options.Map.
 type gatewayCheck struct {
@@ -308,39 +209,159 @@ func (r *Reader) maxCost(gateway string) (int64, error) {
 	return most, nil
 }
 
-func (r *Reader) mapperOf(gateway string) *mapper {
-	if r.opt.Map == nil {
-		return nil
-	}
-	p, known := r.mappers[gateway]
-	if known {
-		return p
-	}
-	if m := r.opt.Map(gateway); m != nil {
-		p = newMapper(m, r.opt)
-	}
-	if r.mappers == nil {
-		r.mappers = map[string]*mapper{}
-	}
-	r.mappers[gateway] = p
-	return p
+const (
+	readSize = 64 << 10
+	slabSize = 64 << 10
+)
+
+// lines splits a stream into lines. It never holds more than one line, of at most job.MaxLine bytes, plus one
+// read.
+type lines struct {
+	r      *bufio.Reader
+	number int    // lines started
+	fresh  bool   // the next byte begins a line
+	slab   []byte // short lines are copied into it one after the other, to save allocations
+	rest   *rest  // of the last line returned; skipped before the next line
+	comma  byte   // separator of CSV fields
 }
 
-// FormatOf returns the format that a file's name implies.
-func FormatOf(name string) string {
-	if strings.EqualFold(filepath.Ext(name), ".csv") {
-		return CSV
-	}
-	return NDJSON
+func newLines(r io.Reader, comma byte) *lines {
+	return &lines{r: bufio.NewReaderSize(r, readSize), fresh: true, comma: comma}
 }
 
-func formatOfReader(r io.Reader) string {
-	if named, ok := r.(interface{ Name() string }); ok {
-		return FormatOf(named.Name())
+// start skips a byte order mark and refuses input that is certainly not a billing file.
+func (l *lines) start() error {
+	head, err := l.r.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return broken(err)
 	}
-	return NDJSON
+	switch {
+	case bytes.HasPrefix(head, []byte("\xef\xbb\xbf")):
+		_, _ = l.r.Discard(3)
+	case bytes.HasPrefix(head, []byte("\xff\xfe")), bytes.HasPrefix(head, []byte("\xfe\xff")):
+		return usage("convert it first: iconv -f UTF-16 -t UTF-8", "the file is UTF-16, not UTF-8")
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")), bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")),
+		bytes.HasPrefix(head, []byte("PK\x03\x04")):
+		return usage("unpack it first, as in: gunzip -c november.ndjson.gz | enqueue -f -", "the file is compressed")
+	}
+	return nil
 }
 
-func usage(hint, format string, args ...any) error {
-	return &job.Error{Code: job.CodeUsage, Message: fmt.Sprintf(format, args...), Hint: hint}
+// line returns the next physical line.
+func (l *lines) line() (Line, error) { return l.next(false) }
+
+// record returns the next CSV record, which spans several physical lines if its quotes do.
+func (l *lines) record() (Line, error) { return l.next(true) }
+
+func (l *lines) next(csv bool) (Line, error) {
+	if l.rest != nil {
+		if _, err := io.Copy(io.Discard, l.rest); err != nil {
+			return Line{}, err
+		}
+		l.rest = nil
+	}
+	end := ending{csv: csv, comma: l.comma}
+	frag, err := l.fragment()
+	if err == io.EOF {
+		return Line{}, io.EOF
+	}
+	line := Line{Number: l.number}
+	for err == nil {
+		full := end.reached(frag)
+		line.Raw = l.add(line.Raw, frag, full)
+		line.Last = l.number
+		if contentLength(line.Raw) > job.MaxLine {
+			line.Err = end.tooLong()
+		}
+		if full {
+			return line, nil
+		}
+		if line.Err != nil {
+			l.rest = &rest{in: l, end: end}
+			line.Rest = l.rest
+			return line, nil
+		}
+		frag, err = l.fragment()
+	}
+	if err != io.EOF {
+		return Line{}, err
+	}
+	return line, nil
+}
+
+// add appends a fragment to a line. A line of only one fragment goes to the slab.
+func (l *lines) add(raw, frag []byte, full bool) []byte {
+	if raw != nil || !full || len(frag) > slabSize/4 {
+		return append(raw, frag...)
+	}
+	if cap(l.slab)-len(l.slab) < len(frag) {
+		l.slab = make([]byte, 0, slabSize)
+	}
+	from := len(l.slab)
+	l.slab = append(l.slab, frag...)
+	return l.slab[from:len(l.slab):len(l.slab)]
+}
+
+// fragment returns the bytes up to the next line end, or as many as the buffer holds. They are valid until the
+// next call. At the end of the stream it returns the last bytes, then io.EOF. If the stream breaks, the last
+// incomplete line is not returned, because its continuation is unknown.
+func (l *lines) fragment() ([]byte, error) {
+	frag, err := l.r.ReadSlice('\n')
+	switch {
+	case err == nil, errors.Is(err, bufio.ErrBufferFull):
+	case err != io.EOF:
+		return nil, broken(err)
+	case len(frag) == 0:
+		return nil, io.EOF
+	}
+	if l.fresh {
+		l.number++
+	}
+	l.fresh = frag[len(frag)-1] == '\n'
+	return frag, nil
+}
+
+// ending finds the end of a line or record.
+type ending struct {
+	csv   bool
+	comma byte
+	quote quoteState
+}
+
+// reached reports whether the line or record ends with this fragment.
+func (e *ending) reached(frag []byte) bool {
+	atLineEnd := frag[len(frag)-1] == '\n'
+	if !e.csv {
+		return atLineEnd
+	}
+	e.quote = e.quote.after(frag, e.comma)
+	return atLineEnd && e.quote != quoted
+}
+
+// contentLength returns the length of a line without its line end.
+func contentLength(raw []byte) int { return len(trimLineEnd(raw)) }
+
+func trimLineEnd(raw []byte) []byte {
+	raw = bytes.TrimSuffix(raw, []byte("\n"))
+	return bytes.TrimSuffix(raw, []byte("\r"))
+}
+
+func blank(raw []byte) bool {
+	for _, c := range raw {
+		if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+			return false
+		}
+	}
+	return true
+}
+
+func broken(err error) error {
+	code := job.CodeFailed
+	if e, ok := errors.AsType[*job.Error](err); ok {
+		code = e.Code
+	}
+	return &job.Error{
+		Code: code, Message: "the input broke off", Err: err,
+		Hint: "mend it and run again: jobs that are in already are counted as duplicate",
+	}
 }
