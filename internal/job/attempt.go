@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -144,41 +143,6 @@ func (e Ending) Line() string {
 	return fmt.Sprintf("%d %d %d %s", e.At.UnixMicro(), e.Took.Microseconds(), e.Status, e.Verdict)
 }
 
-// sentParts are the parts of a request that a digest covers, each with its number of digits. The payload is not
-// included: it never changes for a key, and a digest must not help to guess it. Headers that are the same for
-// all jobs are not included either, because their secrets are rotated.
-var sentParts = []struct {
-	name   string
-	digits int
-}{{"url or method", 6}, {"encoding or strip", 4}, {"idempotency_header, prefix or key", 6}, {"headers with placeholders", 4}}
-
-// SentDigest returns a short digest of how a gateway's calls are formed: the request's target, the body's
-// encoding, the form of the key, and the headers made of the job's own values. Two calls with the same key must
-// not differ in it. Empty headers have no digits.
-func SentDigest(target, encoding, key, headers string) string {
-	digest := ""
-	for i, text := range []string{target, encoding, key, headers} {
-		if i == len(sentParts)-1 && text == "" {
-			break
-		}
-		sum := sha256.Sum256([]byte(text))
-		digest += hex.EncodeToString(sum[:])[:sentParts[i].digits]
-	}
-	return digest
-}
-
-// SentChanges returns, in the configuration's words, the parts in which two digests differ.
-func SentChanges(then, now string) (changed []string) {
-	for _, part := range sentParts {
-		was, is := then[:min(part.digits, len(then))], now[:min(part.digits, len(now))]
-		if was != is {
-			changed = append(changed, part.name)
-		}
-		then, now = then[len(was):], now[len(is):]
-	}
-	return changed
-}
-
 // Slot is the time at which one call may start, and what was taken from the limits for it. The fields after
 // Lease are for the pacer that granted it.
 type Slot struct {
@@ -247,6 +211,51 @@ type Delivery struct {
 	Payload []byte
 }
 
+// Stage says how far a call got. It decides whether the job can have been charged.
+type Stage string
+
+// The stages of a call.
+const (
+	NotSent  Stage = "not_sent" // nothing of the request reached the wire
+	Sent     Stage = "sent"     // written, at least in part, but no whole answer came back
+	Answered Stage = "answered" // the gateway's status line and headers arrived
+)
+
+// Request is one call to a gateway that is still to be made.
+type Request struct {
+	Job Job
+	// Key is the idempotency key before KeyShape is applied. It is sent if the gateway has keys.
+	Key string
+	// Bearer is the access token that the call carries, a secret. Empty = none.
+	Bearer string
+	// Due is the slot: nothing is written before it. Zero means send at once.
+	Due time.Time
+	// TooLate is called just before the write, with the current time. If it returns true, the call is given up
+	// (Result.Late). nil = never.
+	TooLate func(time.Time) bool
+	// Wrote is called once, just after the first byte was written, with that time; never for a call that was
+	// not sent. It must not block. nil = not called.
+	Wrote func(time.Time)
+}
+
+// Result is the raw outcome of one call, before it is judged.
+type Result struct {
+	Stage  Stage
+	Status int                 // HTTP status; 0 unless Stage is Answered
+	Header map[string][]string // the answer's headers, canonical names
+	Body   []byte              // at most the first 64 KiB of the answer, or 1 MiB for a look-up
+	Err    error               // why there is no answer; never contains a payload or a secret
+	// Late reports a call that was given up before its write because its slot had passed too long ago.
+	Late bool
+	// Renewed reports a 401 on an access token that has been dropped since: the job may be sent again, with a
+	// new token.
+	Renewed bool
+	// Wrote is the local moment just after the first byte was handed to the kernel; zero if NotSent.
+	Wrote time.Time
+	// Took is the time from the write (or from the start, if NotSent) to the end.
+	Took time.Duration
+}
+
 // Where a call carries the key.
 const (
 	KeyInHeader = "header"
@@ -306,52 +315,16 @@ func (k KeyShape) Text(key string) string {
 	return key
 }
 
-// secondGeneration is the key generation after a first definite no: the id followed by ~2.
-const secondGeneration = 2
-
-// Picky reports whether the gateway rejects some jobs' keys.
-func (k KeyShape) Picky() bool {
-	return k.Any() && k.Form != KeyUUID && k.Form != KeyHash && (k.Min > 0 || k.Max > 0 || k.Alphabet != "")
+// Asks is how long after the end of a call the first look-up is made. Zero means no look-up.
+type Asks struct {
+	Unknown  time.Duration // if the outcome is unknown
+	Accepted time.Duration // if the gateway accepted the payment
 }
 
-// Check returns why the gateway would not accept the key of a job with that id, or nil. It checks a key of the
-// second generation as well.
-func (k KeyShape) Check(id string) error {
-	if !k.Picky() {
-		return nil
+// First returns the one that applies, in µs, as scripts take it.
+func (a Asks) First(accepted bool) int64 {
+	if accepted {
+		return a.Accepted.Microseconds()
 	}
-	first, later := k.Text(id), k.Text(IdempotencyKey(id, secondGeneration))
-	const hint = ": give the job another id, or the gateway request.key.form: uuid"
-	switch {
-	case len(first) < k.Min:
-		return fmt.Errorf("its idempotency key would have %d characters, and the gateway takes no fewer than %d%s", len(first), k.Min, hint)
-	case k.Max > 0 && len(later) > k.Max:
-		return fmt.Errorf("its idempotency key would have up to %d characters, and the gateway takes no more than %d%s", len(later), k.Max, hint)
-	case k.Alphabet != "" && !matches(class(k.Alphabet), later):
-		return fmt.Errorf("its idempotency key, or one for a second try (%s), would have characters that the gateway does not take; it takes %s%s", shownKey(later), k.Alphabet, hint)
-	}
-	return nil
-}
-
-// shownKey returns a key shortened for messages.
-func shownKey(key string) string {
-	const most = 60
-	if len(key) > most {
-		return key[:most] + "…"
-	}
-	return key
-}
-
-// class returns an expression that matches strings over the alphabet.
-func class(alphabet string) string { return "^[" + alphabet + "]*$" }
-
-// CheckAlphabet returns why a text can't be a key alphabet, or nil.
-func CheckAlphabet(text string) error {
-	if strings.ContainsAny(text, "[]\\^") || text == "" {
-		return fmt.Errorf("write the characters as in a regular expression's class, without brackets, like a-zA-Z0-9_-")
-	}
-	if _, err := regexp.Compile(class(text)); err != nil {
-		return fmt.Errorf("the characters can't be read: write them like a-zA-Z0-9_-")
-	}
-	return nil
+	return a.Unknown.Microseconds()
 }

@@ -3,12 +3,14 @@
 package job
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -39,16 +41,6 @@ type Job struct {
 	Priority string
 }
 
-// Class is a priority class of jobs. Jobs of a higher class are called first.
-type Class struct {
-	Name string
-	// Floor is the least share, in percent, of first calls that the class gets while it has jobs never called;
-	// 0 = none.
-	Floor int64
-	// Usual marks the default class, of jobs that name none.
-	Usual bool
-}
-
 // State is the state of a job. Its record has exactly one at any time.
 type State string
 
@@ -58,96 +50,91 @@ const (
 	Queued    State = "queued"    // waiting in the queue, due now
 	InFlight  State = "in_flight" // pulled by a worker, not finished
 	Retrying  State = "retrying"  // waiting for its back-off to end
+	Pending   State = "pending"   // the gateway has it, or may have, and its outcome is being looked up
 	Done      State = "done"      // the call succeeded, or an operator resolved it as done
 	Parked    State = "parked"    // in the dead-letter store
 	Discarded State = "discarded" // removed for good by an operator; its record stays
 )
 
-// Verdict is what a call's result means for its job.
-type Verdict string
-
-// The verdicts.
-const (
-	VerdictDone    Verdict = "done"    // paid: finish the job
-	VerdictHold    Verdict = "hold"    // call nothing at this gateway until the hold ends; no attempt spent
-	VerdictRetry   Verdict = "retry"   // retry this job after its back-off
-	VerdictFewer   Verdict = "fewer"   // too many concurrent calls, though not too fast
-	VerdictRefused Verdict = "refused" // a definite no: park it
-	VerdictUnknown Verdict = "unknown" // it may or may not have been charged: park it for an operator
-	// VerdictAccepted: the gateway accepted the payment, and its outcome comes later. The job is parked as
-	// unknown_outcome.
-	VerdictAccepted Verdict = "accepted"
-	VerdictNewKey   Verdict = "new_key" // a definite no for this key: retry after the back-off, with the next key
-)
-
-// Verdicts returns every verdict.
-func Verdicts() []Verdict {
-	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted, VerdictNewKey}
+// Record is everything stored about one job. Package record reads it.
+type Record struct {
+	Job           Job
+	State         State
+	Generation    int64
+	KeyGeneration int64
+	Attempts      int // calls made since it was last admitted, whatever their outcome
+	Spent         int // attempts counted against retry.attempts since then; a call that met a hold or an outage does not count
+	Replays       int
+	Accepted      time.Time
+	Finished      time.Time
+	Due           time.Time // end of its back-off
+	Deadline      time.Time // of the open attempt
+	FirstCall     time.Time // with the current idempotency key
+	Reason        Reason
+	Error         string
+	ParkedAt      time.Time
+	Edited        time.Time // when an operator last replaced its payload; zero if never
+	Erased        time.Time // when its payload, error, reference and digest were erased; zero if never
+	Status        int       // HTTP status of the last answer; 0 if none
+	Money         string    // as MoneyField returns it; empty if the gateway's jobs have no money
+	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none
+	Unsure        bool      // a call with the current key may have charged
+	Settled       Settlement
+	Looks         int       // look-ups made since CallEnded that did not fail
+	NextLook      time.Time // when the next look-up is due; zero unless the job is pending
+	LookFailing   time.Time // end of the first of the look-ups that have failed in a row; zero if the last one did not fail
+	LastSeen      string    // what the last look-up saw, for a person
+	CallEnded     time.Time // end of the call in doubt, which look-ups ask about; zero if there is none
+	Taken         bool      // the gateway accepted the payment
+	History       []Call
+	// Sealed is the payload as stored, if it is sealed. If Job.Payload is empty, Unopened says why: it is
+	// sealed and can't be opened, or damaged.
+	Sealed   []byte
+	Unopened error
 }
 
-// Texts converts words such as reasons, states or verdicts to strings.
-func Texts[T ~string](words []T) []string {
-	all := make([]string, len(words))
-	for i, word := range words {
-		all[i] = string(word)
+// Calls returns the calls of the history, without look-ups.
+func (r Record) Calls() []Call { return slices.DeleteFunc(slices.Clone(r.History), Call.Lookup) }
+
+// Replaced reports whether the job was given a new payload, and with it a new key, since it was parked.
+func (r Record) Replaced() bool { return !r.Edited.IsZero() && !r.Edited.Before(r.ParkedAt) }
+
+// Over reports whether the job is done or discarded. Such a record no longer has the payload or the gateway's
+// error.
+func (r Record) Over() bool { return r.State == Done || r.State == Discarded }
+
+// PayloadGone says for a person what became of the payload of a finished job. It is empty if the record still
+// has it.
+func (r Record) PayloadGone() string {
+	if !r.Over() || len(r.Job.Payload)+len(r.Sealed) > 0 {
+		return ""
 	}
-	return all
+	return "deleted when the job was " + string(r.State)
 }
 
-// Trouble is a kind of trouble of a call that may be the gateway's.
-type Trouble string
+// InDoubt reports whether it is unknown if the job was charged: a call with its current key may have charged.
+func (r Record) InDoubt() bool { return r.Unsure || r.Reason == UnknownOutcome }
 
-// The kinds of trouble.
-const (
-	Fail Trouble = "fail" // the gateway failed, or could not be reached
-	Wait Trouble = "wait" // it asked for a pause (429, or 503 with Retry-After)
-	Deny Trouble = "deny" // it denied access (401, 403)
-)
+// Waits reports whether the job waits for its call: it is not parked, not in flight, and not over.
+func (r Record) Waits() bool { return r.State == Queued || r.State == Scheduled || r.State == Retrying }
 
-// Stage says how far a call got. It decides whether the job can have been charged.
-type Stage string
-
-// The stages of a call.
-const (
-	NotSent  Stage = "not_sent" // nothing of the request reached the wire
-	Sent     Stage = "sent"     // written, at least in part, but no whole answer came back
-	Answered Stage = "answered" // the gateway's status line and headers arrived
-)
-
-// Request is one call to a gateway that is still to be made.
-type Request struct {
-	Job Job
-	// Key is the idempotency key before KeyShape is applied. It is sent if the gateway has keys.
-	Key string
-	// Bearer is the access token that the call carries, a secret. Empty = none.
-	Bearer string
-	// Due is the slot: nothing is written before it. Zero means send at once.
-	Due time.Time
-	// TooLate is called just before the write, with the current time. If it returns true, the call is given up
-	// (Result.Late). nil = never.
-	TooLate func(time.Time) bool
-	// Wrote is called once, just after the first byte was written, with that time; never for a call that was
-	// not sent. It must not block. nil = not called.
-	Wrote func(time.Time)
+// Settlement is how an operator last settled the outcome of a job's calls.
+type Settlement struct {
+	Done bool      // charged, or not charged
+	At   time.Time // on Redis's clock; zero if never settled
+	Act  string    // the entry in the gateway's audit trail, with who and why; empty if none was written
 }
 
-// Result is the raw outcome of one call, before it is judged.
-type Result struct {
-	Stage  Stage
-	Status int                 // HTTP status; 0 unless Stage is Answered
-	Header map[string][]string // the answer's headers, canonical names
-	Body   []byte              // at most the first 64 KiB of the answer, or 1 MiB for a look-up
-	Err    error               // why there is no answer; never contains a payload or a secret
-	// Late reports a call that was given up before its write because its slot had passed too long ago.
-	Late bool
-	// Renewed reports a 401 on an access token that has been dropped since: the job may be sent again, with a
-	// new token.
-	Renewed bool
-	// Wrote is the local moment just after the first byte was handed to the kernel; zero if NotSent.
-	Wrote time.Time
-	// Took is the time from the write (or from the start, if NotSent) to the end.
-	Took time.Duration
+// Call is one line of a record's history.
+type Call struct {
+	At      time.Time
+	Took    time.Duration
+	Status  int    // 0 if there was no answer
+	Verdict string // a Verdict, or cut_off: its worker died during the call
 }
+
+// ErrDamaged is the error for a payload that is damaged in Redis.
+var ErrDamaged = errors.New("its payload is damaged in Redis")
 
 // MaxIDLength is the longest job id, in bytes.
 const MaxIDLength = 200
@@ -191,29 +178,141 @@ func CheckGateway(name string) error {
 	return nil
 }
 
-// MaxLane is the longest lane name, in bytes.
-const MaxLane = 128
+// Admittance is the result of admission for one job.
+type Admittance string
 
-// LaneKey says where a gateway's jobs have their lane.
-type LaneKey struct {
-	// Field is the payload field (dotted path) that names the lane. Empty means that the job names it itself.
-	Field string
-	// Required refuses jobs without a lane, because the call contains it.
-	Required bool
+// The results of admission.
+const (
+	Enqueued  Admittance = "enqueued"  // in the queue, or scheduled for its At
+	ParkedNow Admittance = "parked"    // no room: parked as rejected
+	Duplicate Admittance = "duplicate" // already known; nothing changed
+	Conflict  Admittance = "conflict"  // the id exists with another payload; the stored one is kept
+	Elsewhere Admittance = "elsewhere" // the id exists with another route of the gateway; the stored one is kept
+	KeyTaken  Admittance = "key_taken" // the id is an idempotency key that another job has used; nothing changed
+	Full      Admittance = "full"      // no room, and not parked either; nothing changed
+	Damaged   Admittance = "damaged"   // a Redis key of the job has the wrong type; nothing changed
+	Claimed   Admittance = "claimed"   // another gateway is admitting this id right now: the result is still open; nothing changed
+	Gone      Admittance = "gone"      // a replay found the job no longer parked as expected; nothing changed
+)
+
+// Newcomer is a job to be admitted, with the digest of its payload. The same id with another digest is a
+// conflict. Both are in plain text; the ledger seals them.
+type Newcomer struct {
+	Job    Job
+	Digest string
+	Money  string // as stored in the record (see MoneyField); empty if not read yet
 }
 
-// CheckLane returns why name can't be a lane's name, or nil.
-func CheckLane(name string) error {
-	switch {
-	case name == "" || len(name) > MaxLane:
-		return fmt.Errorf("the lane's name has %d bytes: give it 1 to %d", len(name), MaxLane)
-	case !utf8.ValidString(name):
-		return fmt.Errorf("the lane's name %q is not UTF-8", name)
+// Return is a parked job to be admitted again.
+type Return struct {
+	ID         string
+	Generation int64
+	Reason     Reason
+	Key        KeyChange
+	Class      ClassChange
+	// Agreed is when people agreed to the replay: a job whose payload was replaced after that is Gone. Zero: it may have been replaced.
+	Agreed time.Time
+}
+
+// Ticket identifies one offer of jobs, so that an offer whose reply was lost can be repeated and gets the same
+// reply. Within a sequence, a later offer has a higher number. Only the reply to the latest one is stored.
+type Ticket struct {
+	Sequence string // of one caller, which makes one offer at a time
+	Number   int64  // 1 or more
+	// Until is the time on Redis's clock, in µs, from which on the offer fails and changes nothing. Zero means
+	// no deadline.
+	Until int64
+	// Behind is an offer of another sequence that must be carried out first. Until then this one fails and changes
+	// nothing. Zero means none.
+	Behind Place
+}
+
+// Place identifies an offer by its sequence and number.
+type Place struct {
+	Sequence string
+	Number   int64
+}
+
+// Offer submits prepared jobs, in a mode of admission. Repeated with the same ticket, it gets the same answers.
+type Offer func(ctx context.Context, ticket Ticket, mode string) ([]Admittance, Room, error)
+
+// Room is the room left at admission after an offer.
+type Room struct {
+	// Retry is when the first job without room would find some. Zero means unknown, because it waits behind
+	// parked jobs; negative means never.
+	Retry time.Duration
+	// Left is how much each limit has left, in units of cost and in configured order.
+	Left []int64
+	// Reset is how long it takes until every limit has its full room again, if nothing takes any.
+	Reset time.Duration
+	// Parked is the bound on the gateway's parked jobs that kept a job of the offer from being parked. Zero
+	// means that none did.
+	Parked ParkedBound
+	// Elsewhere names the other gateway that knows a job, for duplicates and conflicts, by index in the offer.
+	// Nil means none.
+	Elsewhere map[int]string
+}
+
+// Readmitter admits parked jobs again. retry is when there may be room for the first job that found none. Zero
+// means unknown, negative means never.
+type Readmitter interface {
+	Readmit(ctx context.Context, jobs []Return) (answers []Admittance, retry time.Duration, err error)
+}
+
+// KeyChange is what a replay does to a job's idempotency key.
+type KeyChange string
+
+// The key changes.
+const (
+	KeepKey   KeyChange = "keep"      // send the same key again
+	NextKey   KeyChange = "next"      // a new generation: the gateway gave a definite no
+	SettleKey KeyChange = "settled"   // a new generation: an operator found that the job was not done
+	ForgetKey KeyChange = "forgotten" // the same key, as if never sent: the gateway has forgotten it
+)
+
+// ClassChange is what a replay does to a job's class. Empty keeps the class.
+type ClassChange string
+
+// ToClass returns the change to the named class. Empty means the gateway's default class.
+func ToClass(name string) ClassChange { return ClassChange("=" + name) }
+
+// Verdict is what a call's result means for its job.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictDone    Verdict = "done"    // paid: finish the job
+	VerdictHold    Verdict = "hold"    // call nothing at this gateway until the hold ends; no attempt spent
+	VerdictRetry   Verdict = "retry"   // retry this job after its back-off
+	VerdictFewer   Verdict = "fewer"   // too many concurrent calls, though not too fast
+	VerdictRefused Verdict = "refused" // a definite no: park it
+	VerdictUnknown Verdict = "unknown" // it may or may not have been charged: park it for an operator
+	// VerdictAccepted: the gateway accepted the payment, and its outcome comes later. The job is parked as
+	// unknown_outcome.
+	VerdictAccepted Verdict = "accepted"
+	VerdictNewKey   Verdict = "new_key" // a definite no for this key: retry after the back-off, with the next key
+)
+
+// Verdicts returns every verdict.
+func Verdicts() []Verdict {
+	return []Verdict{VerdictDone, VerdictHold, VerdictRetry, VerdictFewer, VerdictRefused, VerdictUnknown, VerdictAccepted, VerdictNewKey}
+}
+
+// Trouble is a kind of trouble of a call that may be the gateway's.
+type Trouble string
+
+// The kinds of trouble.
+const (
+	Fail Trouble = "fail" // the gateway failed, or could not be reached
+	Wait Trouble = "wait" // it asked for a pause (429, or 503 with Retry-After)
+	Deny Trouble = "deny" // it denied access (401, 403)
+)
+
+// Texts converts words such as reasons, states or verdicts to strings.
+func Texts[T ~string](words []T) []string {
+	all := make([]string, len(words))
+	for i, word := range words {
+		all[i] = string(word)
 	}
-	for _, c := range name {
-		if !unicode.IsPrint(c) {
-			return fmt.Errorf("the lane's name has the character %q, which can't be printed", c)
-		}
-	}
-	return nil
+	return all
 }

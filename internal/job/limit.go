@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	units "github.com/docker/go-units"
 )
 
 // Limit allows at most N units in every window of the given length, wherever that window begins.
@@ -114,4 +116,22 @@ func (l *Limit) UnmarshalText(text []byte) error {
 // Digits reports whether text consists of one or more digits.
 func Digits(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
+}
+
+// ParkedBound limits the parked jobs of a gateway, over all reasons. At the limit, no new job is parked.
+type ParkedBound struct {
+	Jobs  int64 // 0 = any number
+	Bytes int64 // of payloads, as stored; 0 = any number
+}
+
+// Bounds reports whether there is a limit.
+func (b ParkedBound) Bounds() bool { return b.Jobs > 0 || b.Bytes > 0 }
+
+// Reached returns what is parked when a limit is reached, and the configuration key of that limit: "5000000
+// jobs are parked, the most that parked.most allows".
+func (b ParkedBound) Reached() (text, key string) {
+	if b.Jobs > 0 {
+		return fmt.Sprintf("%d jobs are parked, the most that parked.most allows", b.Jobs), "parked.most"
+	}
+	return fmt.Sprintf("with one more the payloads of the parked jobs would come to more than %s, which parked.bytes allows", units.BytesSize(float64(b.Bytes))), "parked.bytes"
 }
