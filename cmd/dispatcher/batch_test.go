@@ -170,7 +170,7 @@ func TestBatchExportIsLong(t *testing.T) {
 		chunk = append(chunk, job.Newcomer{Job: j, Digest: producer.Digest(j.Payload)})
 	}
 	for i := 0; i < len(chunk); i += 300 {
-		_, _, err := dispatch.Books(r.c, g).Accept(r.ctx, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk[i:i+300], "park")
+		_, _, err := testkit.Accept(r.ctx, dispatch.Books(r.c, g), job.Ticket{Sequence: rand.Text(), Number: 1}, chunk[i:i+300], "park")
 		r.must(err)
 	}
 	lines := strings.Split(strings.TrimSpace(r.command("batch", "long", "--export").out), "\n")

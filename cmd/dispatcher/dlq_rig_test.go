@@ -149,7 +149,7 @@ func (r *rig) accept(g config.Gateway, expect job.Admittance, jobs ...job.Job) {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: producer.Digest(j.Payload)}
 	}
-	answers, _, err := dispatch.Books(r.c, g).Accept(r.ctx, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, "park")
+	answers, _, err := testkit.Accept(r.ctx, dispatch.Books(r.c, g), job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, "park")
 	r.must(err)
 	for i, a := range answers {
 		if a != expect {

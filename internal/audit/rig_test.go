@@ -67,7 +67,7 @@ func (b *bench) accept(mode string, jobs ...job.Job) []job.Admittance {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d:" + string(j.Payload)}
 	}
-	answers, _, err := b.books.Accept(b.ctx, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, mode)
+	answers, _, err := testkit.Accept(b.ctx, b.books, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, mode)
 	b.must(err)
 	return answers
 }

@@ -92,7 +92,7 @@ func (b *bench) accept(books *ledger.Books, jobs ...job.Job) []job.Admittance {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
 	}
-	answers, _, err := books.Accept(b.ctx, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, "park")
+	answers, _, err := testkit.Accept(b.ctx, books, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, "park")
 	b.must(err)
 	return answers
 }

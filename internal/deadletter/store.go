@@ -110,7 +110,7 @@ func (s *Store) ParkOrAsk(ctx context.Context, a job.Attempt, e job.Ending, reas
 		s.TaskEnded(end.Task)
 	}
 	if err != nil {
-		_, err = record.IfDamaged(ctx, s.c, record.Of{Keys: k, Feed: s.Feed}, a.Job.ID, "it was to be parked as "+string(reason)+": "+e.Error, s.NowMicros.Now(), err)
+		_, err = record.SetAside(ctx, s.c, record.Of{Keys: k, Feed: s.Feed}, record.Damage{ID: a.Job.ID, Err: err, Note: "it was to be parked as " + string(reason) + ": " + e.Error}, s.NowMicros.Now())
 	}
 	return parked == parkAsks, err
 }

@@ -57,7 +57,7 @@ func TestAdmissionThatCanNotBeKeptSaysSo(t *testing.T) {
 	t.Parallel()
 	db, g := testkit.Client(t), config.Gateway{Name: testkit.Gateway(t), Admission: config.Admission{Algorithm: "guess"}, Dedupe: time.Hour}
 	books := Books(db, g)
-	_, _, err := books.Accept(t.Context(), job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Cost: 1, Payload: []byte("{}")}, Digest: "d"}}, "park")
+	_, _, err := testkit.Accept(t.Context(), books, job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Cost: 1, Payload: []byte("{}")}, Digest: "d"}}, "park")
 	if err == nil || !strings.Contains(err.Error(), g.Name) || !strings.Contains(err.Error(), "guess") {
 		t.Errorf("a newcomer: %v", err)
 	}

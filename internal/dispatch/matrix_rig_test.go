@@ -285,7 +285,7 @@ func (l *cell) play(id string) (rec job.Record, refused error) {
 		return job.Record{}, err
 	}
 	j := job.Job{ID: id, Gateway: l.g.Name, Payload: payload(l.table, id), Cost: 1}
-	if _, _, err := l.books.Accept(l.t.Context(), job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
+	if _, _, err := testkit.Accept(l.t.Context(), l.books, job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
 		l.t.Fatal(err)
 	}
 	w := l.worker()

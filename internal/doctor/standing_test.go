@@ -46,7 +46,7 @@ func (w *ward) accept(ids ...string) {
 		payload := []byte(`{"secret":"hunter2"}`)
 		chunk = append(chunk, job.Newcomer{Job: job.Job{ID: id, Payload: payload, Cost: 1}, Digest: producer.Digest(payload)})
 	}
-	_, _, err := dispatch.Books(w.c, w.g).Accept(w.t.Context(), job.Ticket{Sequence: w.g.Name, Number: 1}, chunk, "park")
+	_, _, err := testkit.Accept(w.t.Context(), dispatch.Books(w.c, w.g), job.Ticket{Sequence: w.g.Name, Number: 1}, chunk, "park")
 	w.must(err)
 }
 

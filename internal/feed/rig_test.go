@@ -47,7 +47,7 @@ func (r *rig) accept(jobs ...job.Job) {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
 	}
-	if _, _, err := r.books.Accept(r.t.Context(), job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, "park"); err != nil {
+	if _, _, err := testkit.Accept(r.t.Context(), r.books, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, "park"); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -66,7 +66,8 @@ func (b *Books) ClaimLook(ctx context.Context, c Claim) (l job.Look, next time.D
 	reply, err := b.claim(ctx, c)
 	if err == nil && reply.n < 0 {
 		id, _ := at[string](reply.rest, 0)
-		return job.Look{}, 0, false, b.setAside(ctx, id, b.keys.Asking())
+		_, err := b.setAside(ctx, record.Damage{ID: id, From: []string{b.keys.Asking()}})
+		return job.Look{}, 0, false, err
 	}
 	if err != nil || reply.n == 0 {
 		return job.Look{}, until(reply.next), false, err
@@ -172,9 +173,12 @@ func (b *Books) EndLook(ctx context.Context, l job.Look, e LookEnd) (string, err
 	came, err := record.LookEnd.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), l.Job.ID, l.Generation, l.Owner, verdict, micros(e.Next), e.Least.Microseconds(),
 		record.Micros(l.Claimed), e.After.Microseconds(), e.Error, e.Status, e.Reference, line, b.cfg.Dedupe.Milliseconds(), b.cfg.Brake.Setting(), b.cfg.Attempts,
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.sent(l.Job.Route), taskID, msg, b.cfg.Gateway, redisdb.Wake, e.Hold.Microseconds()).Text()
-	if err != nil || came != AfterGone || verdict != string(job.LookDone) {
-		_, err = b.orAside(ctx, l.Job.ID, "", err)
+	if err != nil {
+		_, err = b.setAside(ctx, record.Damage{ID: l.Job.ID, Err: err})
 		return came, err
+	}
+	if came != AfterGone || verdict != string(job.LookDone) {
+		return came, nil
 	}
 	a := job.Attempt{Job: l.Job, Generation: l.Generation, Owner: l.Owner, Accepted: l.Entered}
 	return came, b.Done(ctx, a, job.Ending{Status: e.Status, Reference: e.Reference})

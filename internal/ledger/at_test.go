@@ -229,7 +229,7 @@ func TestAUserWithoutRightsToMomentsAcceptsNothing(t *testing.T) {
 		jobs[i].Batch = "b"
 	}
 	offer := func() error {
-		_, _, err := ledger.New(c, b.cfg).Accept(t.Context(), job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: jobs[0], Digest: "d"}, {Job: jobs[1], Digest: "d"}, {Job: jobs[2], Digest: "d"}}, "park")
+		_, _, err := testkit.Accept(t.Context(), ledger.New(c, b.cfg), job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: jobs[0], Digest: "d"}, {Job: jobs[1], Digest: "d"}, {Job: jobs[2], Digest: "d"}}, "park")
 		return err
 	}
 	if err := offer(); err == nil {

@@ -1,10 +1,14 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"spillway/internal/job"
@@ -27,7 +31,7 @@ func (b *Books) Open(ctx context.Context, id string, generation int64, owner str
 		redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Attempts, age.Version, age.Least, age.Marks, b.cfg.Sent, b.routeSent,
 		b.brakes, lead.Microseconds(), seen, process, longest.Microseconds()).Slice()
 	if err != nil {
-		aside, err := b.orAside(ctx, id, "", err)
+		aside, err := b.setAside(ctx, record.Damage{ID: id, Err: err})
 		if aside {
 			return job.Attempt{}, job.OpenStale, nil
 		}
@@ -107,7 +111,7 @@ func (b *Books) Done(ctx context.Context, a job.Attempt, e job.Ending) error {
 		b.cfg.Dedupe.Milliseconds(), record.Micros(a.Accepted), e.Reference, b.cfg.Brake.Setting(), end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, done == 1 || done == 2)
 	if err != nil {
-		_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, true), err)
+		_, err = b.setAside(ctx, record.Damage{ID: a.Job.ID, Err: err, Note: cameTo(a, e, true)})
 	}
 	return err
 }
@@ -128,29 +132,18 @@ func (b *Books) Back(ctx context.Context, a job.Attempt, e job.Ending, wait time
 		end.Task, end.Until).Int()
 	b.cfg.ended(end.Task, back == 1)
 	if err != nil {
-		_, err = b.orAside(ctx, a.Job.ID, cameTo(a, e, false), err)
+		_, err = b.setAside(ctx, record.Damage{ID: a.Job.ID, Err: err, Note: cameTo(a, e, false)})
 	}
 	return err
 }
 
-// setAside parks a job with a damaged record as unreadable, so that it blocks no others. from are further sets
-// that contain it.
-func (b *Books) setAside(ctx context.Context, id string, from ...string) error {
-	done, err := record.SetAside(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, id, "", b.cfg.NowMicros.Now(), from...)
+// setAside parks a job with a damaged record as unreadable, so that it blocks no others (see record.SetAside).
+func (b *Books) setAside(ctx context.Context, d record.Damage) (done bool, err error) {
+	done, err = record.SetAside(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, d, b.cfg.NowMicros.Now())
 	if done && b.cfg.SetAside != nil {
-		b.cfg.SetAside(id)
+		b.cfg.SetAside(d.ID)
 	}
-	return err
-}
-
-// orAside returns the error of a script on a job's record. If the record is damaged, the job is set aside, and
-// the error is nil. note is what else is known of the job.
-func (b *Books) orAside(ctx context.Context, id, note string, err error) (aside bool, _ error) {
-	aside, err = record.IfDamaged(ctx, b.c, record.Of{Keys: b.keys, Feed: b.cfg.Feed}, id, note, b.cfg.NowMicros.Now(), err)
-	if aside && b.cfg.SetAside != nil {
-		b.cfg.SetAside(id)
-	}
-	return aside, err
+	return done, err
 }
 
 // cameTo describes the outcome of a call whose job's record is damaged.
@@ -164,59 +157,6 @@ func cameTo(a job.Attempt, e job.Ending, done bool) string {
 		return "it was called before"
 	}
 	return ""
-}
-
-// lapseChunk is how many tasks of each line one step of Lapse looks at.
-const lapseChunk = 200
-
-// Lapsed are the jobs that Lapse has taken out of the queue.
-type Lapsed struct {
-	Expired []string // parked as expired
-	Unsure  []string // they may have been called since a snapshot that was restored: parked as unknown_outcome, or pending if Asked
-	Asked   bool
-}
-
-// Lapse parks queued jobs that have expired and can't have been charged, and those that may have been called since a
-// restored snapshot and that no key covers. It removes their tasks, so that none of them is pulled at a slot. id
-// is such a job, which was pulled: one step looks near the heads of the lines in which that job waited. If it
-// returns no jobs, there are none left near the heads. Any process may do this at any time.
-func (b *Books) Lapse(ctx context.Context, id string) (Lapsed, error) {
-	k, age := b.keys, b.cfg.Age()
-	keys := []string{k.Pending(), k.Counters(), k.Parked(string(job.Expired)), k.Alive(), k.Nobodys()}
-	reply, err := record.Lapse.For(b.cfg.Feed).Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), id, k.JobPrefix(), lapseChunk, job.ExpiredUnsent,
-		age.Version, age.Least, age.Marks, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), job.Uncovered, b.cfg.Asks.First(false)).StringSlice()
-	if err != nil {
-		return Lapsed{}, err
-	}
-	if len(reply) == 0 {
-		return Lapsed{}, redisdb.BadReply("lapse.lua", reply)
-	}
-	lines, err := strconv.Atoi(reply[0])
-	if err != nil || lines < 0 || len(reply) < 2+2*lines {
-		return Lapsed{}, redisdb.BadReply("lapse.lua", reply[0])
-	}
-	ids := reply[2+2*lines:]
-	expired, err := strconv.Atoi(reply[1+2*lines])
-	if err != nil || expired < 0 || expired > len(ids) {
-		return Lapsed{}, redisdb.BadReply("lapse.lua", reply[1+2*lines])
-	}
-	did := Lapsed{ids[:expired], ids[expired:], b.cfg.Asks.First(false) > 0}
-	for i := 1; i <= 2*lines; i += 2 {
-		size, err := strconv.ParseInt(reply[i+1], 10, 64)
-		if err != nil {
-			return did, redisdb.BadReply("lapse.lua", reply[i+1])
-		}
-		if err := b.clearHead(ctx, reply[i], size); err != nil {
-			return did, err
-		}
-	}
-	return did, nil
-}
-
-// clearHead removes the stale tasks near the head of a line that had size tasks: also if others were added since.
-func (b *Books) clearHead(ctx context.Context, line string, size int64) error {
-	_, err := b.clearStretch(ctx, line, max(size-lapseChunk, 0), papersChunk)
-	return err
 }
 
 // unseal opens the payload of an attempt that may be called. A payload that can't be opened is never sent. If
@@ -236,4 +176,87 @@ func (b *Books) unseal(a *job.Attempt, digest string, opening job.Opening) job.O
 		return job.OpenChanged
 	}
 	return job.OpenSealed
+}
+
+// Counted is what one process has seen of the money counted for a gateway's brakes. With it, Redis can be told
+// what it has lost. The zero Counted has seen nothing. It is safe for concurrent use.
+type Counted struct {
+	mu      sync.Mutex
+	born    string            // see brakes.lua
+	opened  map[string]string // by currency, in minor units: the total that this process has opened
+	lead    time.Duration     // the longest time seen from opening a call to its latest possible write
+	process string            // as open.lua knows it: the name of its first worker, since each configuration that it reads creates others
+	said    string            // cached text; empty: to be rebuilt
+	agreed  int64             // when Redis was last known to have it (µs)
+}
+
+// countedFor is how long Redis certainly remembers what a silent process has opened. brakes_kept of
+// brakes_ask.lua forgets it an hour later.
+const countedFor = 24 * time.Hour
+
+// see records the reply of open.lua at a time, "born currency money"; empty means that nothing was counted.
+func (c *Counted) see(text string, now int64) {
+	born, rest, _ := strings.Cut(text, " ")
+	currency, money, ok := strings.Cut(rest, " ")
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.born != born {
+		c.born, c.opened = born, map[string]string{}
+	}
+	c.opened[currency], c.said, c.agreed = later(c.opened[currency], money), "", max(c.agreed, now)
+}
+
+// recall drops what was opened so long ago that Redis may have forgotten it: it would be taken for lost and
+// counted again. None of it is from the last day. The caller holds the lock.
+func (c *Counted) recall(now int64) {
+	if len(c.opened) > 0 && now-c.agreed > countedFor.Microseconds() {
+		c.opened, c.said = map[string]string{}, ""
+	}
+}
+
+// later returns the larger of two numbers, since replies may arrive out of order.
+func later(a, b string) string {
+	n, _ := strconv.ParseInt(a, 10, 64)
+	m, err := strconv.ParseInt(b, 10, 64)
+	if err != nil || n > m {
+		return a
+	}
+	return b
+}
+
+// text returns what was seen, in the form that scripts read: "born CURRENCY:MONEY …", or "". The caller holds
+// the lock.
+func (c *Counted) text() string {
+	if c.said != "" || c.born == "" {
+		return c.said
+	}
+	c.said = c.born
+	for _, currency := range slices.Sorted(maps.Keys(c.opened)) {
+		c.said += " " + currency + ":" + c.opened[currency]
+	}
+	return c.said
+}
+
+// opens records that a call is being opened, which will be written within lead. It returns what was seen so
+// far, the process's name in open.lua, and the longest lead so far.
+func (c *Counted) opens(owner string, lead time.Duration, now int64) (seen, process string, longest time.Duration) {
+	if i := strings.LastIndexByte(owner, '.'); i > 0 {
+		owner = owner[:i]
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process, c.lead = cmp.Or(c.process, owner), max(c.lead, lead)
+	c.recall(now)
+	return c.text(), c.process, c.lead
+}
+
+// micros returns this machine's time in µs, on a clock that goes on while the machine sleeps.
+func (b *Books) micros() int64 {
+	if now := b.cfg.NowMicros.Now(); now > 0 {
+		return now
+	}
+	return record.Micros(time.Now())
 }

@@ -272,3 +272,33 @@ func (b *Books) shared(args []any) []any {
 	}
 	return append(args, b.sharing)
 }
+
+// For returns a copy of the books for one action of an operator. act returns the action's entry in the audit
+// trail; what Readmit admits, or a batch action parks, is counted for it in the same script.
+func (b *Books) For(act func() string) *Books {
+	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing, registered: b.registered}
+}
+
+// On returns a copy of the books that uses another client of the same Redis.
+func (b *Books) On(c redis.UniversalClient) *Books {
+	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing, registered: b.registered}
+}
+
+func (b *Books) actPlace() string {
+	if b.act == nil {
+		return ""
+	}
+	return b.act()
+}
+
+// bound returns Parked in the form that accept.lua reads.
+func (b *Books) bound() string {
+	if !b.cfg.Parked.Bounds() {
+		return ""
+	}
+	text := strconv.FormatInt(b.cfg.Parked.Jobs, 10) + " " + strconv.FormatInt(b.cfg.Parked.Bytes, 10)
+	for _, r := range job.Reasons() {
+		text += " " + string(r)
+	}
+	return text
+}

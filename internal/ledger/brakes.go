@@ -1,94 +1,13 @@
 package ledger
 
 import (
-	"cmp"
 	"context"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
-
-// Counted is what one process has seen of the money counted for a gateway's brakes. With it, Redis can be told
-// what it has lost. The zero Counted has seen nothing. It is safe for concurrent use.
-type Counted struct {
-	mu      sync.Mutex
-	born    string            // see brakes.lua
-	opened  map[string]string // by currency, in minor units: the total that this process has opened
-	lead    time.Duration     // the longest time seen from opening a call to its latest possible write
-	process string            // as open.lua knows it: the name of its first worker, since each configuration that it reads creates others
-	said    string            // cached text; empty: to be rebuilt
-	agreed  int64             // when Redis was last known to have it (µs)
-}
-
-// countedFor is how long Redis certainly remembers what a silent process has opened. brakes_kept of
-// brakes_ask.lua forgets it an hour later.
-const countedFor = 24 * time.Hour
-
-// see records the reply of open.lua at a time, "born currency money"; empty means that nothing was counted.
-func (c *Counted) see(text string, now int64) {
-	born, rest, _ := strings.Cut(text, " ")
-	currency, money, ok := strings.Cut(rest, " ")
-	if !ok {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.born != born {
-		c.born, c.opened = born, map[string]string{}
-	}
-	c.opened[currency], c.said, c.agreed = later(c.opened[currency], money), "", max(c.agreed, now)
-}
-
-// recall drops what was opened so long ago that Redis may have forgotten it: it would be taken for lost and
-// counted again. None of it is from the last day. The caller holds the lock.
-func (c *Counted) recall(now int64) {
-	if len(c.opened) > 0 && now-c.agreed > countedFor.Microseconds() {
-		c.opened, c.said = map[string]string{}, ""
-	}
-}
-
-// later returns the larger of two numbers, since replies may arrive out of order.
-func later(a, b string) string {
-	n, _ := strconv.ParseInt(a, 10, 64)
-	m, err := strconv.ParseInt(b, 10, 64)
-	if err != nil || n > m {
-		return a
-	}
-	return b
-}
-
-// text returns what was seen, in the form that scripts read: "born CURRENCY:MONEY …", or "". The caller holds
-// the lock.
-func (c *Counted) text() string {
-	if c.said != "" || c.born == "" {
-		return c.said
-	}
-	c.said = c.born
-	for _, currency := range slices.Sorted(maps.Keys(c.opened)) {
-		c.said += " " + currency + ":" + c.opened[currency]
-	}
-	return c.said
-}
-
-// opens records that a call is being opened, which will be written within lead. It returns what was seen so
-// far, the process's name in open.lua, and the longest lead so far.
-func (c *Counted) opens(owner string, lead time.Duration, now int64) (seen, process string, longest time.Duration) {
-	if i := strings.LastIndexByte(owner, '.'); i > 0 {
-		owner = owner[:i]
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.process, c.lead = cmp.Or(c.process, owner), max(c.lead, lead)
-	c.recall(now)
-	return c.text(), c.process, c.lead
-}
 
 // TellCounted tells Redis what this process has opened, in case Redis has lost it. It costs nothing for a
 // gateway whose money is not counted. A process without brakes in its own configuration tells as well.
@@ -108,14 +27,6 @@ func (b *Books) TellCounted(ctx context.Context) error {
 		c.mu.Unlock()
 	}
 	return err
-}
-
-// micros returns this machine's time in µs, on a clock that goes on while the machine sleeps.
-func (b *Books) micros() int64 {
-	if now := b.cfg.NowMicros.Now(); now > 0 {
-		return now
-	}
-	return record.Micros(time.Now())
 }
 
 // BrakeWindow is the state of one money limit.

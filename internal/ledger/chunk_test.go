@@ -184,7 +184,7 @@ func TestEachJobOfAChunkIsLookedAt(t *testing.T) {
 		}
 	}
 	ticket, paid := job.Ticket{Sequence: "x", Number: 1}, []job.Newcomer{{Job: one("e", `{}`), Digest: "e"}, {Job: one("f", `{}`), Digest: "f", Money: "1 EUR"}}
-	if _, _, err := b.books.Accept(b.ctx, ticket, paid, "park"); err != nil || b.c.HExists(b.ctx, b.keys.Job("e"), "m").Val() {
+	if _, _, err := testkit.Accept(b.ctx, b.books, ticket, paid, "park"); err != nil || b.c.HExists(b.ctx, b.keys.Job("e"), "m").Val() {
 		t.Errorf("money of another job: %v, %v", b.c.HGetAll(b.ctx, b.keys.Job("e")).Val(), err)
 	}
 }

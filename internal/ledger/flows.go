@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/record"
 	"spillway/internal/redisdb"
 )
 
@@ -46,7 +47,7 @@ func (b *Books) NextRejected(ctx context.Context, n int) (t Turns, err error) {
 			return t, redisdb.BadReply("turns.lua", reply[i+1:i+3])
 		}
 		if generation < 0 {
-			if err := b.setAside(ctx, reply[i], k.Parked(string(job.Rejected))); err != nil {
+			if _, err := b.setAside(ctx, record.Damage{ID: reply[i], From: []string{k.Parked(string(job.Rejected))}}); err != nil {
 				return t, err
 			}
 			continue

@@ -16,7 +16,7 @@ func TestNothingGoesIntoDataOfANewerFormat(t *testing.T) {
 	for who, key := range map[string]func(redisdb.Keys) string{"a dispatcher": redisdb.Keys.Alive, "a producer": redisdb.Keys.Counters} {
 		b := setup(t, 500, nil)
 		b.c.HSet(b.ctx, key(b.keys), "format", "2")
-		answers, _, err := b.books.Accept(b.ctx, job.Ticket{Sequence: "lane", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "j"}, Digest: "d"}}, "park")
+		answers, _, err := testkit.Accept(b.ctx, b.books, job.Ticket{Sequence: "lane", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "j"}, Digest: "d"}}, "park")
 		if !errors.Is(err, redisdb.ErrNewer) || job.CodeOf(err) != job.CodeUsage {
 			t.Errorf("%s: %v, %v", who, answers, err)
 		}

@@ -82,7 +82,7 @@ func (b *bench) accept(mode string, jobs ...job.Job) []job.Admittance {
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d:" + string(j.Payload)}
 	}
-	answers, _, err := b.books.Accept(b.ctx, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, mode)
+	answers, _, err := testkit.Accept(b.ctx, b.books, job.Ticket{Sequence: rand.Text(), Number: 1}, chunk, mode)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -445,7 +445,7 @@ func TestCopiesOfBooksRegisterTheirGateway(t *testing.T) {
 	b := setup(t, 10, func(cfg *ledger.Config) { cfg.Registers = true })
 	for i, books := range []*ledger.Books{b.books.On(b.c), b.books.For(func() string { return "" })} {
 		id := fmt.Sprint("j", i)
-		if _, _, err := books.Accept(b.ctx, job.Ticket{Sequence: id, Number: 1}, []job.Newcomer{{Job: job.Job{ID: id, Gateway: b.name}, Digest: "d"}}, "park"); err != nil {
+		if _, _, err := testkit.Accept(b.ctx, books, job.Ticket{Sequence: id, Number: 1}, []job.Newcomer{{Job: job.Job{ID: id, Gateway: b.name}, Digest: "d"}}, "park"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -130,7 +130,7 @@ func (b *Books) waiting(ctx context.Context, set string, which order, n int) ([]
 			return nil, -1, redisdb.BadReply("waiting.lua", reply[i])
 		}
 		if generation < 0 {
-			if err := b.setAside(ctx, id); err != nil {
+			if _, err := b.setAside(ctx, record.Damage{ID: id}); err != nil {
 				return nil, -1, err
 			}
 			continue

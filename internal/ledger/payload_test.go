@@ -8,6 +8,7 @@ import (
 
 	"spillway/internal/job"
 	"spillway/internal/record"
+	"spillway/internal/testkit"
 )
 
 // sized returns a payload of n bytes, no two stretches of which are alike.
@@ -27,7 +28,7 @@ func TestAPayloadOfAnySizeIsWhatWasAccepted(t *testing.T) {
 		b := setup(t, 10, nil)
 		payload := sized(size)
 		newcomer := job.Newcomer{Job: job.Job{ID: "a", Payload: payload, Batch: "b"}, Digest: "0123456789abcdef"}
-		_, _, err := b.books.Accept(b.ctx, job.Ticket{Sequence: "lane", Number: 1}, []job.Newcomer{newcomer}, "park")
+		_, _, err := testkit.Accept(b.ctx, b.books, job.Ticket{Sequence: "lane", Number: 1}, []job.Newcomer{newcomer}, "park")
 		b.must(err)
 		want(t, fmt.Sprintf("%d bytes in the record", size), string(b.record("a").Job.Payload), string(payload))
 		encoding := b.c.ObjectEncoding(b.ctx, b.keys.Job("a")).Val()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/testkit"
 )
 
 // offer puts jobs before the books under a ticket.
@@ -16,7 +17,7 @@ func (b *bench) offer(ticket job.Ticket, mode string, jobs ...job.Job) ([]job.Ad
 	for i, j := range jobs {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
 	}
-	return b.books.Accept(b.ctx, ticket, chunk, mode)
+	return testkit.Accept(b.ctx, b.books, ticket, chunk, mode)
 }
 
 // The second answer is the same as the first, although every job is known by then and the bucket has filled up.

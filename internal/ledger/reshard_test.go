@@ -50,7 +50,7 @@ func (m *moving) offer(jobs ...job.Job) ([]job.Admittance, error) {
 		chunk[i] = job.Newcomer{Job: j, Digest: "d"}
 	}
 	m.offers++
-	answers, _, err := m.books.Accept(m.ctx, job.Ticket{Sequence: "lane", Number: m.offers}, chunk, "park")
+	answers, _, err := testkit.Accept(m.ctx, m.books, job.Ticket{Sequence: "lane", Number: m.offers}, chunk, "park")
 	return answers, err
 }
 

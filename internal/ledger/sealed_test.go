@@ -9,6 +9,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/seal"
+	"spillway/internal/testkit"
 )
 
 func keyNamed(id string, fill byte) seal.Key {
@@ -221,7 +222,7 @@ func TestWithoutKeysAPlainPayloadIsNotTakenForASealedOne(t *testing.T) {
 func TestNothingIsStoredInPlainWhenTheActiveKeyIsMissing(t *testing.T) {
 	t.Parallel()
 	b := sealing(t, "k2026", oldKey)
-	_, _, err := b.books.Accept(b.ctx, job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Payload: []byte(`{}`)}, Digest: "d"}}, "park")
+	_, _, err := testkit.Accept(b.ctx, b.books, job.Ticket{Sequence: "l", Number: 1}, []job.Newcomer{{Job: job.Job{ID: "a", Payload: []byte(`{}`)}, Digest: "d"}}, "park")
 	if err == nil || !strings.Contains(err.Error(), "k2026") {
 		t.Errorf("got %v", err)
 	}

@@ -131,7 +131,9 @@ func (b *Books) settleOne(ctx context.Context, h held, id string, generation int
 	keys := append([]string{k.Job(id), k.Task(h.task), k.Active(), k.Lease(), k.Due(), newKey, k.Costs(), k.Retries()}, b.keys.AsynqSets()...)
 	did, err := record.Settle.Run(ctx, b.c, keys, b.cfg.NowMicros.Now(), h.task, generation, leaseGrace.Microseconds(), newID, msg,
 		b.cfg.Gateway, redisdb.Wake, h.lease).Text()
-	_, err = b.orAside(ctx, id, "", err) // the next sweep removes its task
+	if err != nil {
+		_, err = b.setAside(ctx, record.Damage{ID: id, Err: err}) // the next sweep removes its task
+	}
 	return did, err
 }
 

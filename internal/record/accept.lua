@@ -24,7 +24,7 @@
 --   10  '' or "JOBS BYTES REASON …": how much may be parked for a new job to be parked, in jobs and in bytes of payload (0 = any), and the reasons that count
 --   11… messages of the tasks (forms_load in record.lua), then the bucket's arguments, then:
 --       the jobs' sum (books_join_all) if all ids are different, no job has traits and all money is simple; else ''
---       all jobs in one text (accept.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for digest, money and traits, 4 for the payload, the highest first),
+--       all jobs in one text (admit.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for digest, money and traits, 4 for the payload, the highest first),
 --         then id, digest, money (batch.lua; '' = none), traits, payload
 --         traits: '', or "COST AT EXPIRES ROUTE CLASS N LANE BATCH": AT (µs, 0 = now), EXPIRES (µs, 0 = never), N = bytes of LANE, behind a = where jobs name their lanes; the names may be empty
 --       where room is shared among flows: what share_open reads

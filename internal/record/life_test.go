@@ -219,7 +219,7 @@ func (l *living) must(err error) {
 // accept takes the job in. Its cost says whether there is room: there is for 2.
 func (l *living) accept(j job.Job) {
 	j.ID, j.Batch = "j", "b"
-	_, _, err := l.books.Accept(l.ctx, job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park")
+	_, _, err := testkit.Accept(l.ctx, l.books, job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park")
 	l.must(err)
 }
 

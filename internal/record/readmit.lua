@@ -24,7 +24,7 @@
 --         class from now on: = and its name, which is empty for the usual one ('' = the one that it has)
 --         the moment (µs) after which nobody may have replaced their payload ('' = it may have been replaced)
 --       the bucket's arguments
---       all jobs in one text (readmit.go), of each: its kind and the length of its id (2 bytes each, the higher first), and the id
+--       all jobs in one text (admit.go), of each: its kind and the length of its id (2 bytes each, the higher first), and the id
 --       where room is shared among flows: what share_open reads
 -- returns "RETRY DIGITS": µs until the first job without room would find some (as accept.lua), and of each job: 1 queued  2 no room  3 not parked like this any more, or replaced
 local QUEUED, NO_ROOM, GONE = '1', '2', '3'

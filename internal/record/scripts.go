@@ -228,33 +228,37 @@ type Of struct {
 	Feed bool
 }
 
-// SetAside handles a job whose record has the wrong type or no generation: another program wrote to it, and
-// what the job was is unknown. The old value is kept under another name (redisdb.Keys.Aside), and the job is
-// parked as unreadable, as one that may have been charged. note is what else is known of it, or empty. now is
-// the time in the form that scripts take. from are further sets that contain the job. A valid or missing record
-// is not changed, and done is false.
-func SetAside(ctx context.Context, c redis.Scripter, k Of, id, note string, now int64, from ...string) (done bool, err error) {
-	why := fmt.Sprintf("its record was damaged in Redis: something else wrote into %s; what was there is now %s", k.Job(id), k.Aside(id))
-	if note != "" {
-		why += "; " + note
-	}
-	keys := []string{k.Job(id), k.Aside(id), k.Counters(), k.Parked("unreadable"), k.Open(), k.Scheduled(), k.Retrying(), k.Asking()}
-	keys = append(keys, from...)
-	return Aside.For(k.Feed).Run(ctx, c, keys, now, id, int64(asideGeneration), why).Bool()
+// Damage is what a caller has found to be wrong with a job's record.
+type Damage struct {
+	ID string
+	// Err is the error of a script on the record. Nil means that a script has found no generation in it.
+	Err error
+	// Note is what else is known of the job, or empty.
+	Note string
+	// From are further sets that contain the job.
+	From []string
 }
 
-// IfDamaged handles an error of a script on a job's record. If the record has the wrong type, the job is set
-// aside and setAside is true. Otherwise IfDamaged returns err itself.
-func IfDamaged(ctx context.Context, c redis.Scripter, k Of, id, note string, now int64, err error) (setAside bool, _ error) {
-	if err == nil || !redisdb.DamagedKeyOf(err, k.Job(id)) {
-		return false, err
+// SetAside handles a job whose record has the wrong type or no generation: another program wrote to it, and
+// what the job was is unknown. The old value is kept under another name (redisdb.Keys.Aside), and the job is
+// parked as unreadable, as one that may have been charged. now is the time in the form that scripts take. If
+// d.Err has another cause, or the record turns out to be valid or missing, nothing is changed: done is false, and
+// the error is d.Err.
+func SetAside(ctx context.Context, c redis.Scripter, k Of, d Damage, now int64) (done bool, err error) {
+	if d.Err != nil && !redisdb.DamagedKeyOf(d.Err, k.Job(d.ID)) {
+		return false, d.Err
 	}
-	done, failed := SetAside(ctx, c, k, id, note, now)
-	if failed != nil {
-		return false, errors.Join(err, failed)
+	why := fmt.Sprintf("its record was damaged in Redis: something else wrote into %s; what was there is now %s", k.Job(d.ID), k.Aside(d.ID))
+	if d.Note != "" {
+		why += "; " + d.Note
 	}
-	if !done { // the record is valid again
-		return false, err
+	keys := []string{k.Job(d.ID), k.Aside(d.ID), k.Counters(), k.Parked("unreadable"), k.Open(), k.Scheduled(), k.Retrying(), k.Asking()}
+	done, failed := Aside.For(k.Feed).Run(ctx, c, append(keys, d.From...), now, d.ID, int64(asideGeneration), why).Bool()
+	if failed != nil && d.Err != nil {
+		return false, errors.Join(d.Err, failed)
 	}
-	return true, nil
+	if !done && failed == nil {
+		return false, d.Err
+	}
+	return done, failed
 }

@@ -220,7 +220,7 @@ func setup(t *testing.T, answer job.Result, keyed bool, profile ...string) *rig 
 
 func (r *rig) accept(j job.Job) {
 	r.t.Helper()
-	if _, _, err := r.books.Accept(r.t.Context(), job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
+	if _, _, err := testkit.Accept(r.t.Context(), r.books, job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park"); err != nil {
 		r.t.Fatal(err)
 	}
 }

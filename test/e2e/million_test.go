@@ -22,6 +22,7 @@ import (
 	"spillway/internal/provider"
 	"spillway/internal/queue"
 	"spillway/internal/redisdb"
+	"spillway/internal/testkit"
 )
 
 // million is the number of jobs that the story of the big store parks. From a million on the figures must meet their goals.
@@ -62,7 +63,7 @@ func (s *store) refuseInProcess(n int) {
 	letters := deadletter.New(c, "stripe")
 	for i := range n {
 		j := job.Job{ID: fmt.Sprintf("ref-%07d", i), Payload: []byte(wide(i)), Batch: "refusals"}
-		_, _, err := books.Accept(s.t.Context(), job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park")
+		_, _, err := testkit.Accept(s.t.Context(), books, job.Ticket{Sequence: rand.Text(), Number: 1}, []job.Newcomer{{Job: j, Digest: "d"}}, "park")
 		s.check(err)
 		_, err = c.RPop(s.t.Context(), keys.Pending()).Result()
 		s.check(err)

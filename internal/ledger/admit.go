@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
@@ -24,19 +22,10 @@ const receiptLifetime = 10 * time.Minute
 // NoRetry means "never" where a time until there is room is given.
 const NoRetry time.Duration = -1
 
-// Accept admits a chunk of jobs in one step, in order: each is enqueued, parked, refused, or already known.
-// mode is "park", "wait" or "fail". Keep chunks to a few hundred jobs, because the script blocks Redis. After
-// an error, either none or all of the chunk was accepted: repeated with the same ticket, it gets the lost
-// reply.
-func (b *Books) Accept(ctx context.Context, ticket job.Ticket, jobs []job.Newcomer, mode string) ([]job.Admittance, job.Room, error) {
-	offer, err := b.Offer(jobs)
-	if err != nil {
-		return nil, job.Room{}, err
-	}
-	return offer(ctx, ticket, mode)
-}
-
-// Offer does the part of Accept that needs no Redis, and returns the rest of it. jobs must not be changed.
+// Offer prepares a chunk of jobs without Redis; jobs must not be changed. The offer admits them in one step, in
+// order: each is enqueued, parked, refused, or already known. mode is "park", "wait" or "fail". Keep chunks to a few
+// hundred jobs, because the script blocks Redis. After an error, either none or all of the chunk was accepted:
+// repeated with the same ticket, the offer gets the lost reply.
 func (b *Books) Offer(jobs []job.Newcomer) (job.Offer, error) {
 	c, err := b.chunk(jobs)
 	if err != nil {
@@ -89,21 +78,11 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 		if tooLong {
 			room.Parked.Bytes = b.cfg.Parked.Bytes
 		}
-		err = b.recognise(ctx, c.jobs, answers)
+		if b.cfg.Box != nil {
+			err = b.recognise(ctx, c.jobs, answers)
+		}
 	}
 	return answers, room, err
-}
-
-// bound returns Parked in the form that accept.lua reads.
-func (b *Books) bound() string {
-	if !b.cfg.Parked.Bounds() {
-		return ""
-	}
-	text := strconv.FormatInt(b.cfg.Parked.Jobs, 10) + " " + strconv.FormatInt(b.cfg.Parked.Bytes, 10)
-	for _, r := range job.Reasons() {
-		text += " " + string(r)
-	}
-	return text
 }
 
 func (b *Books) moneyOf(n job.Newcomer) string {
@@ -156,24 +135,6 @@ func retryOf(us int64) time.Duration {
 		return NoRetry
 	}
 	return time.Duration(us) * time.Microsecond
-}
-
-// For returns a copy of the books for one action of an operator. act returns the action's entry in the audit
-// trail; what Readmit admits, or a batch action parks, is counted for it in the same script.
-func (b *Books) For(act func() string) *Books {
-	return &Books{c: b.c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing, registered: b.registered}
-}
-
-// On returns a copy of the books that uses another client of the same Redis.
-func (b *Books) On(c redis.UniversalClient) *Books {
-	return &Books{c: c, cfg: b.cfg, keys: b.keys, accept: b.accept, readmit: b.readmit, act: b.act, felt: b.felt, routeSent: b.routeSent, passing: b.passing, sharing: b.sharing, registered: b.registered}
-}
-
-func (b *Books) actPlace() string {
-	if b.act == nil {
-		return ""
-	}
-	return b.act()
 }
 
 func payload(j job.Job) []byte {
@@ -281,39 +242,6 @@ func (b *Books) traits(j *job.Job, batch string) string {
 	return fmt.Sprintf("%d %d %d %s %s %s%d %s %s", max(j.Cost, 1), record.Micros(j.At), record.Micros(j.Expires), j.Route, j.Priority, own, len(j.Lane), j.Lane, j.Batch)
 }
 
-// recognise turns a conflict into a duplicate if the job is known with the same payload, digested under another
-// key or before payloads were sealed: accept.lua compares digests of only one key.
-func (b *Books) recognise(ctx context.Context, jobs []job.Newcomer, answers []job.Admittance) error {
-	if b.cfg.Box == nil {
-		return nil
-	}
-	known := map[int]*redis.SliceCmd{}
-	_, err := b.c.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, a := range answers {
-			if a == job.Conflict {
-				known[i] = p.HMGet(ctx, b.keys.Job(jobs[i].Job.ID), record.Short("digest"), record.Short("route"), record.Short("lane"))
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for i, cmd := range known {
-		digest, _ := cmd.Val()[0].(string)
-		route, _ := cmd.Val()[1].(string)
-		lane, _ := cmd.Val()[2].(string)
-		switch {
-		case !b.cfg.Box.SameDigest(jobs[i].Job.ID, jobs[i].Digest, digest):
-		case route != jobs[i].Job.Route || b.cfg.OwnLanes && lane != jobs[i].Job.Lane:
-			answers[i] = job.Elsewhere
-		default:
-			answers[i] = job.Duplicate
-		}
-	}
-	return nil
-}
-
 // tally adds up the jobs of a chunk, which saves accept.lua reading the amount of each one. It is void if a job
 // has traits or comes twice, or if an amount needs more care.
 type tally struct {
@@ -350,7 +278,7 @@ func (s *tally) pay(money string) {
 	}
 	amount, currency, found := strings.Cut(money, " ")
 	digits := strings.TrimPrefix(amount, "-")
-	if !found || !whole(digits) {
+	if !found || !job.Digits(digits) {
 		s.unread++
 		return
 	}
@@ -361,11 +289,6 @@ func (s *tally) pay(money string) {
 	minor, _ := strconv.ParseInt(amount, 10, 64)
 	of := s.of(currency)
 	of.low, of.high = of.low+minor%1e9, of.high+minor/1e9
-}
-
-// whole reports whether a text has digits only.
-func whole(digits string) bool {
-	return digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // of returns the sum of one currency.
@@ -389,4 +312,87 @@ func (s *tally) text() string {
 		text += " " + m.currency + "=" + strconv.FormatInt(m.low, 10) + "," + strconv.FormatInt(m.high, 10)
 	}
 	return text
+}
+
+// Readmit admits parked jobs again, in order. Jobs that find no room stay parked (Full); jobs no longer parked
+// as given are Gone. retry is when the first job without room would find some: zero if unknown, NoRetry if
+// never.
+func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.Admittance, retry time.Duration, err error) {
+	forms, err := b.forms(len(jobs), func(i int) (string, int64) { return jobs[i].ID, jobs[i].Generation + 1 })
+	if err != nil {
+		return nil, 0, err
+	}
+	kinds, text, err := returns(jobs)
+	if err != nil {
+		return nil, 0, err
+	}
+	check, err := b.bucketArgs(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	k := b.keys
+	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts(), k.Nobodys()}
+	args := make([]any, 0, 64)
+	args = append(args, b.cfg.NowMicros.Now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
+	args = append(append(args, forms...), kinds...)
+	args = b.shared(append(append(args, check...), text))
+	run := b.readmit.Itself
+	if _, err := strconv.Atoi(b.actPlace()); err == nil { // an operator's action
+		run = b.readmit.Act
+	}
+	reply, err := run(ctx, b.c, keys, args...).Text()
+	if err != nil {
+		return nil, 0, err
+	}
+	return readmitted(reply, len(jobs))
+}
+
+// kind is what many jobs of a chunk have in common.
+type kind struct {
+	generation int64
+	reason     job.Reason
+	key        job.KeyChange
+	class      job.ClassChange
+	agreed     string
+}
+
+// returns encodes jobs in the form that readmit.lua reads: the number of kinds, each kind, and all jobs in one
+// text.
+func returns(jobs []job.Return) (kinds []any, text []byte, err error) {
+	kinds, text = []any{0}, make([]byte, 0, 32*len(jobs))
+	known := map[kind]int{}
+	for _, r := range jobs {
+		k := kind{r.Generation, r.Reason, r.Key, r.Class, ""}
+		if !r.Agreed.IsZero() {
+			k.agreed = strconv.FormatInt(record.Micros(r.Agreed), 10)
+		}
+		n, is := known[k]
+		if !is {
+			n = len(known) + 1
+			known[k] = n
+			kinds = append(kinds, strconv.FormatInt(r.Generation, 10), string(r.Reason), string(r.Key), string(r.Class), k.agreed)
+		}
+		if n > math.MaxUint16 || len(r.ID) > math.MaxUint16 {
+			return nil, nil, fmt.Errorf("job %.64q can't be readmitted: its id is too long, or there are too many at once", r.ID)
+		}
+		text = binary.BigEndian.AppendUint16(text, uint16(n))         //nolint:gosec // looked at above
+		text = binary.BigEndian.AppendUint16(text, uint16(len(r.ID))) //nolint:gosec // looked at above
+		text = append(text, r.ID...)
+	}
+	kinds[0] = len(known)
+	return kinds, text, nil
+}
+
+// readmittances are the answers of readmit.lua; digit n is the n-th, from 1.
+var readmittances = []job.Admittance{job.Enqueued, job.Full, job.Gone}
+
+// readmitted decodes the reply of readmit.lua for n jobs.
+func readmitted(reply string, n int) ([]job.Admittance, time.Duration, error) {
+	number, digits, _ := strings.Cut(reply, " ")
+	us, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return nil, 0, redisdb.BadReply("readmit.lua", reply)
+	}
+	answers, err := coded("readmit.lua", digits, n, readmittances)
+	return answers, retryOf(us), err
 }
