@@ -28,8 +28,8 @@ func TestTheScriptsPassLuacheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		record.Accept(alg.Lua(), true, true)
-		record.Accept(alg.Lua(), false, true)
+		record.Accept(alg.Lua(), record.Form{Feed: true, Flows: true, Approvals: true})
+		record.Accept(alg.Lua(), record.Form{Flows: true})
 		record.Readmit(alg.Lua(), true)
 	}
 	record.Told()

@@ -18,7 +18,7 @@ add_set(KEYS[5], 'open')
 add_set(KEYS[9], 'asking')
 for i = 1, reasons do add_set(KEYS[9 + i], 'parked:' .. ARGV[4 + i]) end
 
--- flowed means that parked jobs are in the parts of their flows (shelf.lua), and whole that all of them are.
+-- flowed means that parked jobs are in the parts of their flows (books.lua), and whole that all of them are.
 local prefix = string.match(ARGV[1], '^.*}:')
 local flowed = redis.call('HGET', prefix .. 'counters', 'flowed')
 local whole = flowed and tonumber(flowed) == redis.call('ZCARD', prefix .. 'parked:rejected')

@@ -383,7 +383,7 @@ local function pick()
     while #slots < want and bind() do end
     for _, b in ipairs(bound) do lanes.count(b.flow, -1) end
     local turns, of = prefix .. 'parked:flows', {}
-    if rare and #bound > 0 and call('EXISTS', turns) == 1 then -- their turn comes sooner, since they have fewer jobs in the queue now (shelf.lua of internal/record)
+    if rare and #bound > 0 and call('EXISTS', turns) == 1 then -- their turn comes sooner, since they have fewer jobs in the queue now (books.lua of internal/record)
       for _, b in ipairs(bound) do of[b.flow .. ':' .. b.lane] = (of[b.flow .. ':' .. b.lane] or 0) + 1 end
       for flow, n in pairs(of) do
         if call('ZSCORE', turns, flow) then call('ZINCRBY', turns, string.format('%.0f', -n * 2 ^ 36), flow) end -- 2^36 is the weight of one job in the queue

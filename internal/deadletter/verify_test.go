@@ -57,7 +57,7 @@ func TestEachActIsChained(t *testing.T) {
 	if err := e.Begin(t.Context()); err != nil || e.Place() != "0" {
 		t.Fatal(err, e.Place())
 	}
-	if err := s.c.RPush(t.Context(), s.keys.Trail(), `{"who":"spillway","what":"batch pause"}`).Err(); err != nil { // as brake_trail in batch.lua does
+	if err := s.c.RPush(t.Context(), s.keys.Trail(), `{"who":"spillway","what":"batch pause"}`).Err(); err != nil { // as brake_trail in books.lua does
 		t.Fatal(err)
 	}
 	if v := verified(t, s, Head{}); !v.OK || v.Entries != 2 || v.Unchained != 1 || v.Head.Links != 1 {

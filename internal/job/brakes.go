@@ -130,7 +130,7 @@ type Brake struct {
 	Refused int64
 }
 
-// Setting returns the brake in the form that scripts read (batch.lua).
+// Setting returns the brake in the form that scripts read (books.lua).
 func (b Brake) Setting() string {
 	if b.Calls == 0 {
 		return ""

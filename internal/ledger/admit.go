@@ -252,7 +252,7 @@ type tally struct {
 	money  []moneySum // by currency; there are few
 }
 
-// moneySum is low + high * 10^9 minor units, as in batch.lua.
+// moneySum is low + high * 10^9 minor units, as in books.lua.
 type moneySum struct {
 	currency  string
 	low, high int64
@@ -302,7 +302,7 @@ func (s *tally) of(currency string) *moneySum {
 	return &s.money[len(s.money)-1]
 }
 
-// text returns the sum in the form that books_join_all of batch.lua reads.
+// text returns the sum in the form that books_join_all of books.lua reads.
 func (s *tally) text() string {
 	if s.void {
 		return ""

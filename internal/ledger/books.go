@@ -157,7 +157,8 @@ func New(c redis.UniversalClient, cfg Config) *Books {
 		b.passing = fmt.Sprintf(" %d %s", cfg.MostPassing, strings.Join(cfg.Passing, " "))
 	}
 	if cfg.Bucket != nil {
-		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), cfg.Feed, b.HasFlows()), record.Readmit(cfg.Bucket.Lua(), b.HasFlows())
+		form := record.Form{Feed: cfg.Feed, Flows: b.HasFlows(), Approvals: len(cfg.Approval.BatchOver) > 0}
+		b.accept, b.readmit = record.Accept(cfg.Bucket.Lua(), form), record.Readmit(cfg.Bucket.Lua(), form.Flows)
 	}
 	b.felt = sync.OnceValue(b.pulseKeys)
 	k := b.keys

@@ -1,4 +1,4 @@
--- reflow.lua puts a stretch of the jobs parked as rejected into the parts of flows (shelf.lua): jobs that were parked before there were parts, or by a process whose file has
+-- reflow.lua puts a stretch of the jobs parked as rejected into the parts of flows (books.lua): jobs that were parked before there were parts, or by a process whose file has
 -- none. Or it removes from a part jobs that are no longer parked so.
 -- KEYS 1 parked:rejected  2 counters  3 parked:flows  4 a key that is never written: with it, a cluster refuses the script while the slot moves, instead of running half of it
 -- ARGV 1 in | out | level  2 prefix of records  3 in: the place after which to begin (a score); out: the flow ('' = those that never fit); level: how many were missing before

@@ -25,7 +25,7 @@
 --   11… messages of the tasks (forms_load in record.lua), then the bucket's arguments, then:
 --       the jobs' sum (books_join_all) if all ids are different, no job has traits and all money is simple; else ''
 --       all jobs in one text (admit.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for digest, money and traits, 4 for the payload, the highest first),
---         then id, digest, money (batch.lua; '' = none), traits, payload
+--         then id, digest, money (books.lua; '' = none), traits, payload
 --         traits: '', or "COST AT EXPIRES ROUTE CLASS N LANE BATCH": AT (µs, 0 = now), EXPIRES (µs, 0 = never), N = bytes of LANE, behind a = where jobs name their lanes; the names may be empty
 --       where room is shared among flows: what share_open reads
 --       last four: number of the offer; how long its answer is kept (ms); number of the offer behind which it must come (0 = none); when it is too late (µs, 0 = never)
@@ -126,25 +126,21 @@ local function traits(i)
   return tonumber(cost), due ~= '0' and due or nil, expires ~= '0' and expires or nil, sub(rest, n + 2), route, class, sub(rest, 1, n), own == '='
 end
 
--- awaits has, by batch, why it needs an approval once this chunk is in. Then nothing of the chunk goes into the queue, and no waiting job of the batch is called.
-local awaits = {}
-local function awaiting()
-  local coming, seen, limits = {}, {}, approval_of(sums_free)
+-- newcomers calls note with the batch and the money of each job that is new.
+local function newcomers(note)
+  local seen = {}
   for i = 1, jobs do
     local record = records[i]
     if not known[record] and not damaged[record] and not seen[record] then
       seen[record] = true
       local _, _, _, of = traits(i)
-      coming[of] = coming[of] or books_none()
-      approval_add(coming[of], sub(text, money_at[i], traits_at[i] - 1))
+      note(of, sub(text, money_at[i], traits_at[i] - 1))
     end
   end
-  for of, sum in pairs(coming) do
-    local key = books_key(record_prefix, 'batch:' .. of)
-    if of ~= '' and ask('HLEN', key) then awaits[of] = approval_over(key, limits, sum) end
-  end
 end
-if sums_free ~= '' then awaiting() end
+
+-- awaits has, by batch, why it needs an approval once this chunk is in. Then nothing of the chunk goes into the queue, and no waiting job of the batch is called.
+local awaits = sums_free ~= '' and approval_awaits(record_prefix, sums_free, newcomers, ask) or {}
 
 local cost, due, expires, batch, route, class, lane -- of the job at hand
 local rare = true -- whether it has traits, or is the first
@@ -378,13 +374,7 @@ bucket_save(bucket)
 local woken = push_all()
 if flows then share_close() end
 shelve_all()
-if sums_free ~= '' then
-  for i = 1, #below, 2 do approval_less(books_key(record_prefix, 'batch:' .. below[i]), below[i + 1]) end
-  for of, b in pairs(joining) do
-    if of ~= '' then redis.call('HINCRBY', b.key, 'from/' .. sender, b.jobs) end
-    if awaits[of] then approval_ask(record_prefix, of, now, awaits[of]) end
-  end
-end
+if sums_free ~= '' then approval_joined(record_prefix, now, awaits, below, sender) end
 books_joined(now)
 if accepted > 0 then
   call('HINCRBY', keys[4], 'accepted', accepted)

@@ -1,8 +1,8 @@
--- approval.lua: batches that wait until a second person has approved them. A fragment: local functions only, behind batch.lua. Fields of the batch's books:
+-- approval.lua: batches that wait until a second person has approved them. A fragment: local functions only, behind gather.lua. Fields of the batch's books:
 --   awaits, over    since when it waits (µs), and why
 --   from/VIA/NAME   how many of its jobs a person or program brought in, and how its identity is known (roles.Proof). If the configuration says whose token it was, that follows after a blank
 --   approved, approver, approval_why, approved_sums  when it was last approved (µs), by whom and why, and for what: CURRENCY=SUM in minor units, -=N jobs whose amount can't be read, each followed by a comma
---   l:CURRENCY L:CURRENCY  the money below zero that came to it (l + L * 10^9, as m and M of batch.lua): it makes no room for other money
+--   l:CURRENCY L:CURRENCY  the money below zero that came to it (l + L * 10^9, as m and M of books.lua): it makes no room for other money
 -- spillway:{gateway}:awaiting has the batches that wait, by the moment.
 
 -- approval_sums returns the money of all jobs of a batch, whatever their state, by currency; how many of them have an amount that can't be read; and how many they are.
@@ -87,6 +87,30 @@ local function approval_ask(record, batch, now, why)
   redis.call('HSET', key, 'over', why)
   redis.call('ZADD', books_key(record, 'awaiting'), int(now), batch)
   redis.call('HSET', books_key(record, 'shelving'), batch, 'await')
+end
+
+-- approval_awaits returns, by batch, why it needs an approval once the jobs of a chunk are in. newcomers calls a function with the batch and the money of each. ask is accept.lua's: a batch
+-- whose key is of another type is left out.
+local function approval_awaits(record, sums_free, newcomers, ask)
+  local awaits, coming, limits = {}, {}, approval_of(sums_free)
+  newcomers(function(of, money)
+    coming[of] = coming[of] or books_none()
+    approval_add(coming[of], money)
+  end)
+  for of, sum in pairs(coming) do
+    local key = books_key(record, 'batch:' .. of)
+    if of ~= '' and ask('HLEN', key) then awaits[of] = approval_over(key, limits, sum) end
+  end
+  return awaits
+end
+
+-- approval_joined records what came to batches with a chunk: the money below zero (below has batch and money in turn), who brought the jobs in, and that batches wait from now on.
+local function approval_joined(record, now, awaits, below, sender)
+  for i = 1, #below, 2 do approval_less(books_key(record, 'batch:' .. below[i]), below[i + 1]) end
+  for of, b in pairs(joining) do
+    if of ~= '' then redis.call('HINCRBY', b.key, 'from/' .. sender, b.jobs) end
+    if awaits[of] then approval_ask(record, of, now, awaits[of]) end
+  end
 end
 
 -- approval_is reports whether the person who brought jobs in (how their identity is known, and their name as from/ has it) may be the one who approves (their name, and the owner of their token, '' = unknown).

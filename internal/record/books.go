@@ -63,7 +63,7 @@ func (b Batch) Sum(want func(Place) bool) (s job.Totals) {
 	return s
 }
 
-// ParseBatch parses totals as batch.lua writes them. The error names a field that should contain a number and
+// ParseBatch parses totals as books.lua writes them. The error names a field that should contain a number and
 // does not.
 func ParseBatch(h map[string]string) (Batch, error) {
 	b := Batch{Places: map[Place]job.Totals{}, Why: h["why"], Who: h["who"]}
@@ -129,7 +129,7 @@ func (b Batch) enter(kind, rest string, n int64) {
 	b.Places[placeOf(place)] = s
 }
 
-// LayOut writes the totals of a place into fields, as batch.lua does.
+// LayOut writes the totals of a place into fields, as books.lua does.
 func LayOut(s job.Totals, p Place, to map[string]int64) {
 	place := p.Field()
 	to["n:"+place] = s.Jobs

@@ -1,4 +1,4 @@
--- brakes.lua: how the money that a gateway's calls take is counted, by currency and window, for brakes. A fragment: local functions only, behind shelf.lua. A brake has the
+-- brakes.lua: how the money that a gateway's calls take is counted, by currency and window, for brakes. A fragment: local functions only, behind books.lua. A brake has the
 -- windows that its file names, the most that one call may take, and whether money of other currencies is refused. All calls are counted, including those of processes whose files
 -- have other brakes or none.
 -- A window is named CURRENCY:LENGTH (µs). Its calls are counted in parts, each at the end of its part. A call counts from its opening until a window after the end of

@@ -1,4 +1,4 @@
--- brakes_look.lua reads the state of a gateway's brakes. Composed after NowLua, shelf.lua and brakes.lua.
+-- brakes_look.lua reads the state of a gateway's brakes. Composed after NowLua, books.lua and brakes.lua.
 -- KEYS 1 brakes  2 hold
 -- ARGV 1 now (µs, 0 = Redis's)  2 the brakes (brakes.lua)
 -- returns {now, lifted until (µs, 0 = they are in force), when that was done (µs), by whom, why, since when a job waits for room (µs, 0 = none does), until when at the latest (µs), why,

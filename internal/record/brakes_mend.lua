@@ -1,4 +1,4 @@
--- brakes_mend.lua: rewrites the sum of a window from its parts. Composed after NowLua, shelf.lua and brakes.lua.
+-- brakes_mend.lua: rewrites the sum of a window from its parts. Composed after NowLua, books.lua and brakes.lua.
 -- KEYS 1 brakes
 -- ARGV 1 now (µs, 0 = Redis's)  2 the window  3 money that is missing in it, which counts as called now (minor units)  4 when the last open attempt is written at the latest (µs, 0 = none is open)
 -- returns 1

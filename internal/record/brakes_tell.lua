@@ -1,4 +1,4 @@
--- brakes_tell.lua: a process tells what it has opened. What Redis lacks of it was lost, and counts as called now. What a process has opened stays known as long as it tells (brakes_kept). Composed after NowLua, shelf.lua and brakes.lua.
+-- brakes_tell.lua: a process tells what it has opened. What Redis lacks of it was lost, and counts as called now. What a process has opened stays known as long as it tells (brakes_kept). Composed after NowLua, books.lua and brakes.lua.
 -- KEYS 1 brakes
 -- ARGV 1 now (µs, 0 = Redis's)  2 the process  3 what it has seen: "born CURRENCY:MONEY …"  4 how long after its opening one of its calls may be written at most (µs)
 -- returns 1 Redis lacked some of it  0 it did not

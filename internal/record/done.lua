@@ -19,7 +19,7 @@
 --    7  dedupe (ms)
 --    8  when the job was accepted (µs): after the dedupe window an id may begin another life
 --    9  the gateway's own reference ('' = none)
---   10  the brake of batches (batch.lua)
+--   10  the brake of batches (books.lua)
 --   11… those of redisdb.TaskEnd
 -- returns 1  done now, and its task is over
 --         2  done already, perhaps by this very attempt, whose answer was lost; its task is over

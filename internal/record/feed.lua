@@ -1,4 +1,4 @@
--- feed.lua: the outcomes that a script makes, which told.lua writes down when the script is over. A fragment: local functions only, behind shelf.lua, of
+-- feed.lua: the outcomes that a script makes, which told.lua writes down when the script is over. A fragment: local functions only, of
 -- the scripts of gateways with an outcome feed alone (scripts.go).
 local feed_notes, feed_place, feed_record = {}, {}, nil
 

@@ -1,4 +1,4 @@
--- gather.lua: what several jobs of one script change together. A fragment: local functions only, behind batch.lua. Between gather() and
+-- gather.lua: what several jobs of one script change together. A fragment: local functions only, behind books.lua. Between gather() and
 -- gathered(), changes that would be made job by job are noted: of the books, sorted sets, counts and times to live. Each of these then changes once. The script must not
 -- read in between what is noted. All of it is of one gateway.
 local gathers -- what was noted, by key; nil if each change is made at once
@@ -117,4 +117,60 @@ local function gathered()
   end
   for key, n in pairs(all.count) do gather_count(key, all.till[key], n) end
   for key, v in pairs(all.stay) do gather_stay(key, v[1], v[2]) end
+end
+
+-- books_join notes a new job; batch and money are '' if it has none. books_joined writes all that were noted, so that a chunk costs little more than
+-- one job. joining has the batches by name; '' are parked jobs without one.
+local joining, joining_order, joining_record = {}, {}, nil
+
+local function books_joining(record, batch)
+  local b = {key = books_key(record, 'batch:' .. batch), list = books_key(record, 'batch-ids:' .. batch),
+    names = books_key(record, 'batches'), jobs = 0, ids = {}, places = {}}
+  joining[batch], joining_record = b, record
+  joining_order[#joining_order + 1] = batch
+  return b
+end
+
+-- books_joining_sum returns the sum of one place in a table of sums.
+local function books_joining_sum(sums, place)
+  local sum = sums[place] or books_none()
+  sums[place] = sum
+  return sum
+end
+
+local function books_join(record, id, place, batch, money, bytes)
+  if money == '' then money = nil end
+  if batch == '' and string.sub(place, 1, 7) ~= 'parked:' then return end
+  local b = joining[batch] or books_joining(record, batch)
+  b.jobs = b.jobs + 1
+  b.ids[b.jobs] = id
+  books_sum(books_joining_sum(b.places, place), money, bytes)
+end
+
+-- books_join_all is books_join for all jobs of a chunk, if they are in one place. sums is their sum: "bytes unread CURRENCY=m,M ...", which are the bytes of the payloads,
+-- the number of amounts that can't be read, and the money by currency.
+local function books_join_all(record, ids, place, batch, sums)
+  if batch == '' and string.sub(place, 1, 7) ~= 'parked:' then return end
+  local b, bytes, unread = books_joining(record, batch), string.match(sums, '^(%d+) (%d+)')
+  local sum = books_joining_sum(b.places, place)
+  b.jobs, b.ids, sum.jobs, sum.bytes, sum.unread = #ids, ids, #ids, tonumber(bytes), tonumber(unread)
+  for currency, low, high in string.gmatch(sums, ' (%u*)=(-?%d+),(-?%d+)') do sum.low[currency], sum.high[currency] = tonumber(low), tonumber(high) end
+end
+
+local function books_joined(now)
+  for _, batch in ipairs(joining_order) do
+    local b = joining[batch]
+    for place, sum in pairs(b.places) do books_parked(joining_record, place, sum, 1) end
+    if batch ~= '' then
+      redis.call('ZADD', b.names, 'NX', int(now), batch)
+      for place, sum in pairs(b.places) do
+        books_count(b.key, 'n:' .. place, sum.jobs)
+        books_sums(b.key, place, sum, 1)
+      end
+      redis.call('HINCRBY', b.key, 'live', b.jobs)
+      for i = 1, b.jobs, 1000 do redis.call('RPUSH', b.list, unpack(b.ids, i, math.min(i + 999, b.jobs))) end
+      redis.call('PERSIST', b.key)
+      redis.call('PERSIST', b.list)
+    end
+  end
 end

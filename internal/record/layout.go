@@ -72,7 +72,7 @@ var layout = append([]field{
 	{"looked_up_at", "kn", over, "when a person last settled what earlier calls came to"},
 	{"counted", "mc", over, "what brakes have counted for the open attempt (brakes.lua)"},
 	{"late_success", "paid", over, "a call succeeded while another one was under way: the dedupe window that it asks for, in ms"},
-	{"self_replays", "ya", 0, "how often it went in by itself after it was parked as exhausted (shelf.lua)"},
+	{"self_replays", "ya", 0, "how often it went in by itself after it was parked as exhausted (books.lua)"},
 	{"despite_cancel", "rc", over, `"1": a person took it in again after its batch was cancelled`},
 	{"failures", "fl", past | over, "when the failures that count were, a space after each (outage.lua)"},
 	{"outages_met", "fo", past | over, "how many outages of the gateway it met"},

@@ -108,8 +108,9 @@ var named = func() map[string]string {
 	}
 	for _, feed := range []bool{false, true} {
 		note("readmit", record.Readmit(check.Lua(), false))
-		note("accept", record.Accept(check.Lua(), feed, false))
-		note("accept", record.Accept(check.Lua(), feed, true))
+		note("accept", record.Accept(check.Lua(), record.Form{Feed: feed}))
+		note("accept", record.Accept(check.Lua(), record.Form{Feed: feed, Flows: true}))
+		note("accept", record.Accept(check.Lua(), record.Form{Feed: feed, Approvals: true}))
 		for name, s := range both {
 			note(name, s.For(feed))
 		}

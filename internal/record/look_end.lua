@@ -29,7 +29,7 @@
 --   12  the gateway's reference ('' = none)
 --   13  history line ('' = none)
 --   14  dedupe (ms)
---   15  the brake of batches (batch.lua)
+--   15  the brake of batches (books.lua)
 --   16  attempts allowed
 --   17  "1": the gateway keeps idempotency keys
 --   18  how long it keeps one (µs)

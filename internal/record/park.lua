@@ -22,7 +22,7 @@
 --   10  doubt: "1": the call may have charged. "other": the same, and the key belongs to another job, so it does not count as sent. "no": neither it nor an earlier call with the key has
 --       charged. "next": the same, and another try takes the next key. '' = nothing new
 --   11  "1": the gateway answered, and did not fail
---   12  the brake of batches (batch.lua)
+--   12  the brake of batches (books.lua)
 --   13  the gateway's own reference, where it has accepted the payment ('' = none)
 --   14  "1": it has accepted it
 --   15  until the first look-up (µs, 0 = none is configured)

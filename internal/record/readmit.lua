@@ -13,7 +13,7 @@
 --    1  now (µs, 0 = Redis's)
 --    2  gateway
 --    3  wake channel
---    4  act's place in the trail ('' = none; again = by themselves, as shelf.lua counts)
+--    4  act's place in the trail ('' = none; again = by themselves, as books.lua counts)
 --    5  prefix of records
 --    6  prefix of tasks
 --    7… messages of the new tasks (forms_load in record.lua), then:

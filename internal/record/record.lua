@@ -3,6 +3,20 @@
 -- layout.go has the table of its fields: @state is the field state, and @@over is all fields that are marked over.
 local HISTORY_BYTES = 2000
 
+-- A hash whose values all have at most 64 bytes takes half the memory (hash-max-listpack-value). So a payload of up to eight times
+-- that is cut into pieces. A longer one stays whole: too little would be saved.
+local PIECE_BYTES, PIECES = 64, 8
+
+-- payload_bytes returns the length of a record's payload as it is stored (payload_put). pieces is its field of that name, or nil if it was not read.
+local function payload_bytes(record, pieces)
+  if pieces == nil then pieces = redis.call('HGET', record, '@pieces') end
+  if not pieces then return redis.call('HSTRLEN', record, '@payload') end
+  local n = tonumber(pieces)
+  if not n or n < 1 or n > PIECES or n ~= math.floor(n) then return 0 end
+  local last = redis.call('HSTRLEN', record, '@payload' .. int(n))
+  return last > 0 and PIECE_BYTES * (n - 1) + last or 0
+end
+
 local PAYLOAD = {@@payload} -- every field that a payload may have
 
 -- payload_put adds a payload, which is in text from one place to another, after the first n of fields, which has names and values in turn. It
@@ -177,6 +191,14 @@ local function schedule(set, moments, at, id, now)
   redis.call('ZADD', set, int(tonumber(at) + place), id)
 end
 
+-- moment_left records that a scheduled job leaves before its moment. moments (see schedule) also counts how many left: a place is given out once,
+-- and both counts go with the last job.
+local function moment_left(record)
+  local at, moments = redis.call('HGET', record, '@not_before'), books_key(record, 'moments')
+  local came = at and tonumber(redis.call('HGET', moments, at))
+  if came and redis.call('HINCRBY', moments, at .. ':left', '1') >= came then redis.call('HDEL', moments, at, at .. ':left') end
+end
+
 -- first_line returns the line of the queue for jobs of a class that were never called; usual is that of jobs without a class.
 local function first_line(record, class, usual)
   if not class or class == '' then return usual end
@@ -190,6 +212,33 @@ local function line_of(record, class, history, due, retries)
   return first_line(record, class, due)
 end
 
+-- become_of changes the state of a job whose state, reason, batch and money are known (it reads pieces if that is nil), and the
+-- fields that go with the state. It also sets the fields in job.set and deletes those in job.drop, and clears both lists.
+local function become_of(record, job, state, ...)
+  local fields, reason, set = {...}, job.@reason, job.set or {}
+  local n = #set
+  for i = 1, #fields do set[n + i] = fields[i] end
+  if job.@state == 'scheduled' and state ~= 'queued' then moment_left(record) end -- due.lua queues it, and handles its moment itself
+  local bytes = (job.@state == 'parked' or state == 'parked') and payload_bytes(record, job.@pieces) or 0
+  redis.call('HSET', record, '@state', state, unpack(set))
+  if job.drop then redis.call('HDEL', record, unpack(job.drop)) end
+  job.set, job.drop = nil, nil
+  feed_job(record, state) --fed
+  shelf_move(record, job.@batch, job.@state, reason, state, fields)
+  if not job.@batch and not job.@money and bytes == 0 then return end
+  for i = 1, #fields, 2 do
+    if fields[i] == '@reason' then reason = fields[i + 1] end
+  end
+  local from, to = books_place(job.@state, job.@reason), books_place(state, reason)
+  if from ~= to then books_moved(record, job.@batch, job.@money, bytes, from, to) end
+end
+
+-- become does it for any other job.
+local function become(record, state, ...)
+  local v = redis.call('HMGET', record, '@state', '@reason', '@batch', '@money')
+  become_of(record, {@state = v[1], @reason = v[2], @batch = v[3], @money = v[4]}, state, ...)
+end
+
 -- attempt reads the record at the end of an attempt, and reports whether it is the attempt that the record knows: same generation, in flight,
 -- same owner.
 local function attempt(record, generation, owner)
@@ -197,8 +246,8 @@ local function attempt(record, generation, owner)
   return job, job.@state == 'in_flight' and job.@generation == generation and job.@owner == owner
 end
 
--- end_attempt records the end of an open attempt; job is what attempt() read. Its history, its status and that it is no longer open go into
--- the record with its next state, which must follow. line is empty if nothing was written; then opened is forgotten as the key's first call. A
+-- end_attempt ends an open attempt; job is what attempt() read. What changes in the record (its history, its status, and that it is no longer open) is
+-- only noted in job.set and job.drop: become_of writes it together with the job's next state, and must follow. line is empty if nothing was written; then opened is forgotten as the key's first call. A
 -- call whose attempt was given up before (job.given_up) was counted then. The ZREM comes first: when its memory is full, Redis lets a script that has
 -- begun to write continue, but does not let one begin with a command that needs memory, and an end must be recorded.
 local function end_attempt(keys, job, id, now, spent, line, status)

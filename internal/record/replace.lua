@@ -4,7 +4,7 @@
 -- KEYS for each job: record, then counters
 -- ARGV 1 now (µs, 0 = Redis's)  2 where batches need an approval, the sums up to which they need none, a blank, and who replaces, as accept.lua has them; else ''
 --      then for each job: id, generation it is parked with, reason, digest it has now, payload, digest of that,
---      money (batch.lua; '' = none), "1": an earlier call may have charged, and the gateway has said since that it did not
+--      money (books.lua; '' = none), "1": an earlier call may have charged, and the gateway has said since that it did not
 -- returns for each job: 2 replaced, and it waits for an approval  1 replaced  0 it has changed
 local now, answers, jobs = now_us(ARGV[1]), {}, #KEYS - 1
 local sums_free, sender = string.match(ARGV[2], '^ ?(%S*) ?(.*)$')

@@ -44,16 +44,16 @@ var FlowLua = lua("flow")
 // ShareLua is share.lua: how the room at admission is shared among flows. It must follow Lua.
 var ShareLua = lua("share")
 
-// Lua is redisdb.AliveLua, shelf.lua, batch.lua, gather.lua, brakes.lua and record.lua. They define what every change
+// Lua is redisdb.AliveLua, books.lua, gather.lua, brakes.lua and record.lua. They define what every change
 // of a record's state does, including to its batch's totals and to the index of parked jobs. It must follow
 // redisdb.NowLua. The order counts: for each local that a function uses, Lua looks through all that were defined since.
 var Lua = fragments(false)
 
 // fragments returns Lua, with feed.lua and told.lua for gateways with an outcome feed.
 func fragments(feed bool) string {
-	names := []string{"shelf", "batch", "gather", "brakes", "record"}
+	names := []string{"books", "gather", "brakes", "record"}
 	if feed {
-		names = []string{"shelf", "feed", "batch", "gather", "brakes", "record", "told"}
+		names = []string{"feed", "books", "gather", "brakes", "record", "told"}
 	}
 	all := []string{redisdb.AliveLua}
 	for _, name := range names {
@@ -154,10 +154,10 @@ var (
 
 // Scripts that read and set a gateway's brakes.
 var (
-	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("brakes_tell"))
-	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("brakes_look"))
-	MendBrakes  = redisdb.NewScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("brakes_mend"))
-	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("shelf"), lua("brakes"), lua("request"), lua("brakes_lift"))
+	TellCounted = redisdb.NewScript(redisdb.NowLua, lua("books"), lua("brakes"), lua("brakes_tell"))
+	LookBrakes  = redisdb.NewScript(redisdb.NowLua, lua("books"), lua("brakes"), lua("brakes_look"))
+	MendBrakes  = redisdb.NewScript(redisdb.NowLua, lua("books"), lua("brakes"), lua("brakes_mend"))
+	LiftBrakes  = redisdb.NewActScript(redisdb.NowLua, lua("books"), lua("brakes"), lua("request"), lua("brakes_lift"))
 )
 
 // Scripts for acts that need a second person's approval.
@@ -173,19 +173,25 @@ var (
 	Aside      = both(redisdb.NewScript, "aside")
 )
 
+// Form says what a gateway has that few gateways have: scripts of the others do without it.
+type Form struct {
+	Feed      bool // an outcome feed
+	Flows     bool // its room at admission is shared among flows
+	Approvals bool // large batches need a second person's approval
+}
+
 // Accept returns the script that admits new jobs with an admission check: a fragment that defines bucket_load,
-// bucket_take and so on. The script is cached. feed selects the form for gateways with an outcome feed, flows
-// the form for gateways whose room is shared among flows.
-func Accept(bucket string, feed, flows bool) *redisdb.Script {
-	return accepts.of(check{bucket, feed, flows}, func() *redisdb.Script {
-		body := "local function accept()\n" + forFeed(lua("accept"), feed) + "\nend\nreturn accept()" // a function may have 200 locals, and so may the script
-		return redisdb.NewScript(redisdb.NowLua, fragments(feed), bucket, lua("approval"), share(flows), body).Replicated()
+// bucket_take and so on. The script is cached.
+func Accept(bucket string, f Form) *redisdb.Script {
+	return accepts.of(check{bucket, f}, func() *redisdb.Script {
+		body := "local function accept()\n" + forFeed(lua("accept"), f.Feed) + "\nend\nreturn accept()" // a function may have 200 locals, and so may the script
+		return redisdb.NewScript(redisdb.NowLua, fragments(f.Feed), bucket, approvals(f.Approvals), share(f.Flows), body).Replicated()
 	})
 }
 
 // Readmit returns the script that admits parked jobs again, like Accept.
 func Readmit(bucket string, flows bool) *redisdb.Script {
-	return readmits.of(check{bucket, false, flows}, func() *redisdb.Script {
+	return readmits.of(check{bucket, Form{Flows: flows}}, func() *redisdb.Script {
 		return redisdb.NewActScript(redisdb.NowLua, Lua, bucket, share(flows), lua("readmit"))
 	})
 }
@@ -199,12 +205,20 @@ func share(flows bool) string {
 	return "local function share_open() end\n"
 }
 
+// approvals returns approval.lua, or stubs for a gateway that needs none.
+func approvals(needs bool) string {
+	if needs {
+		return lua("approval")
+	}
+	return "local function approval_awaits() end\nlocal function approval_joined() end\n"
+}
+
 var accepts, readmits perCheck
 
 // check is what a script is composed for.
 type check struct {
-	bucket      string
-	feed, flows bool
+	bucket string
+	Form
 }
 
 // perCheck caches a script composed for each admission check: there are few checks, but maybe thousands of

@@ -38,8 +38,8 @@ func TestAScriptIsComposedOnceForEachAdmissionCheck(t *testing.T) {
 	const check, other = "local function bucket_load() end\n", "local function bucket_load() return 1 end\n"
 	for name, composed := range map[string]func(string) *redisdb.Script{
 		"readmit":      func(check string) *redisdb.Script { return Readmit(check, true) },
-		"accept":       func(check string) *redisdb.Script { return Accept(check, false, true) },
-		"accept, told": func(check string) *redisdb.Script { return Accept(check, true, true) }} {
+		"accept":       func(check string) *redisdb.Script { return Accept(check, Form{Flows: true}) },
+		"accept, told": func(check string) *redisdb.Script { return Accept(check, Form{Feed: true, Flows: true}) }} {
 		first := composed(check)
 		if composed(check) != first {
 			t.Errorf("%s: the same admission check has its script composed again", name)

@@ -1,6 +1,6 @@
--- share.lua: how the room at admission is shared if a gateway has lanes, routes with limits, or classes. A fragment behind batch.lua and an admission check.
+-- share.lua: how the room at admission is shared if a gateway has lanes, routes with limits, or classes. A fragment behind books.lua and an admission check.
 -- A flow is the jobs of one class, route and lane, each empty for the usual one: CLASS:ROUTE:LANE. It may have as many jobs in the queue as there is room left, so that no
--- flow uses up the room. Newcomers wait only behind parked jobs of their own flow. shelf.lua keeps the parked jobs of each flow.
+-- flow uses up the room. Newcomers wait only behind parked jobs of their own flow. books.lua keeps the parked jobs of each flow.
 --      entering:CLASS  hash  how many tasks of a flow, ROUTE:LANE, are in that class's line of the queue, where pick.lua has not sorted them into lanes yet; void while
 --                            that line is empty
 local SHARE_STAY = 86400000 -- ms that entering is kept

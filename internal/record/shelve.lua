@@ -1,6 +1,6 @@
 -- shelve.lua: a stretch of a batch's jobs, in the order of the file, is parked as paused, as cancelled or as awaiting_approval. Or what a pause or a missing approval has parked goes in
 -- again, behind all jobs that wait for room. The tasks of jobs that were queued stay: papers.lua removes them, and a worker that pulls one before that drops it.
--- A dispatcher does this for a batch that has stopped itself, or whose first jobs are done (pause and release, batch.lua), and goes on with a resume that was broken off. A release lets newcomers in with its last stretch, so
+-- A dispatcher does this for a batch that has stopped itself, or whose first jobs are done (pause and release, books.lua), and goes on with a resume that was broken off. A release lets newcomers in with its last stretch, so
 -- that none of them overtakes those that wait.
 -- A cancel parks jobs as unknown_outcome if an earlier call may have charged, or has the gateway asked about them if look-ups are configured. A pause leaves such jobs: once resumed, they continue with their key.
 -- KEYS

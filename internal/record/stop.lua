@@ -1,6 +1,6 @@
 -- stop.lua records what holds for a batch from now on: it is paused, or cancelled, or neither. shelve.lua does what follows for its jobs.
 -- Composed before act.lua.
--- This is a person's decision: it ends what the batch did by itself (batch.lua), and after a resume its calls are counted from zero.
+-- This is a person's decision: it ends what the batch did by itself (books.lua), and after a resume its calls are counted from zero.
 -- KEYS 1 the batch's books  2 braked  3 shelving
 -- ARGV 1 now (µs, 0 = Redis's)  2 paused | cancelled | '' = neither  3 why  4 who  5 the batch
 -- An awaited approval stays: a resume lets nothing out that was not approved.

@@ -1,7 +1,7 @@
 -- told.lua writes the outcomes that feed.lua has noted to the gateway's feed. A fragment: local functions only, behind record.lua.
 -- spillway:{gateway}:outcomes is a stream. An entry has up to FEED_PACK outcomes in its field told: "FIRST COUNT;" and then each as
 -- "STATE STATUS ATTEMPTS AGE ID BATCH REFERENCE MONEY ROUTE LANE:", those from ID on being lengths in bytes, with these texts behind it; LANE, and ROUTE before it, are left out where the job has none. STATE is done, discarded, parked/REASON or batch_done
--- (no id then), STATUS 0 where no call was answered, AGE how long before its time the job was accepted (µs), MONEY as a record has it (batch.lua). More lengths may follow, and their texts.
+-- (no id then), STATUS 0 where no call was answered, AGE how long before its time the job was accepted (µs), MONEY as a record has it (books.lua). More lengths may follow, and their texts.
 -- FIRST is the number of its first outcome, counted from 1 over the life of the feed. The id of an entry is "EPOCH-TIME" of its last outcome; those before it have
 -- the times (µs) just before: no two outcomes have the same, so EPOCH-TIME is an outcome's cursor. Later ones are greater, also after a fail-over,
 -- and an epoch begins with each restore (confirm.lua) for a clock that was set back.

@@ -11,8 +11,8 @@ import (
 func TestScriptsWithoutAFeedKnowNothingOfIt(t *testing.T) {
 	t.Parallel()
 	Told()
-	Accept("local function bucket_load() end\n", true, true)
-	Accept("local function bucket_load() end\n", false, true)
+	Accept("local function bucket_load() end\n", Form{Feed: true, Flows: true})
+	Accept("local function bucket_load() end\n", Form{Feed: false, Flows: true})
 	told, untold := 0, 0
 	for _, text := range redisdb.Texts() {
 		switch {

@@ -226,17 +226,17 @@ func (k Keys) AllParked() []string {
 	return keys
 }
 
-// ParkedBatch is the part of Parked for one batch (sorted set; maintained and named by shelf.lua).
+// ParkedBatch is the part of Parked for one batch (sorted set; maintained and named by books.lua).
 func (k Keys) ParkedBatch(reason, batch string) string { return k.Parked(reason) + ":b:" + batch }
 
 // ParkedFlows is the flows, CLASS:ROUTE:LANE, with jobs parked as rejected, now or before (sorted set: flow, its turn; see
-// shelf.lua, which makes this name and the next two).
+// books.lua, which makes this name and the next two).
 func (k Keys) ParkedFlows() string { return k.own + "parked:flows" }
 
 // Unfit is the part of Parked for reason rejected that costs more than admission can ever grant (sorted set).
 func (k Keys) Unfit() string { return k.Parked("rejected") + ":unfit" }
 
-// Again is the jobs due for automatic replay (sorted set: job id, earliest time in µs; see shelf.lua).
+// Again is the jobs due for automatic replay (sorted set: job id, earliest time in µs; see books.lua).
 func (k Keys) Again() string { return k.own + "again" }
 
 // Rate is the calls of the last two minutes (hash: number of a 5 s bucket, calls).
@@ -272,7 +272,7 @@ func (k Keys) Head() string { return k.own + "head" }
 // Acts is how many jobs each unfinished act of the audit trail has affected (hash: its place in the trail, jobs).
 func (k Keys) Acts() string { return k.own + "acts" }
 
-// Batch is the totals of one batch (hash; fields in internal/record/batch.lua, which also makes this name and the next three).
+// Batch is the totals of one batch (hash; fields in internal/record/books.lua, which also makes this name and the next three).
 func (k Keys) Batch(name string) string { return k.own + "batch:" + name }
 
 // BatchIDs is the ids of a batch's jobs in the order of acceptance (list).
@@ -300,7 +300,7 @@ func (k Keys) Request(id string) string { return k.own + "request:" + id }
 // Prints is the digests of payees and amounts of an approved batch (bytes: eight of a digest for each job).
 func (k Keys) Prints(batch string) string { return k.own + "prints:" + batch }
 
-// Shelving is pending work on batches (hash: name, pause, release, await, approve or resume; see batch.lua and approval.lua).
+// Shelving is pending work on batches (hash: name, pause, release, await, approve or resume; see books.lua and approval.lua).
 func (k Keys) Shelving() string { return k.own + "shelving" }
 
 // Outcomes is the outcomes of jobs stored for their readers (stream; its entries are described in internal/record/told.lua,
@@ -314,7 +314,7 @@ func (k Keys) Retold() string { return k.own + "outcomes:anew" }
 // internal/feed/readers.lua).
 func (k Keys) Feed() string { return k.own + "feed" }
 
-// Money is the sums of parked jobs (hash; fields in internal/record/batch.lua).
+// Money is the sums of parked jobs (hash; fields in internal/record/books.lua).
 func (k Keys) Money() string { return k.own + "money" }
 
 // Pending is asynq's list of waiting tasks: jobs never called, after those of Due.
