@@ -1,5 +1,5 @@
 -- pick.lua: the next slots of a gateway with lanes, each with the job that is called at it. It continues where reserve.lua ends, so account, route and lane give their permits for
--- the same moment in one step. granted.lua and picked.lua continue where it ends. Fragments: permits.lua, lanes.lua, scopes.lua, sorted.lua and beside.lua.
+-- the same moment in one step. picked.lua continues where it ends. Fragments: permits.lua, lanes.lua, scopes.lua, sorted.lua and beside.lua.
 -- KEYS and ARGV as in reserve.lua, and those of beside.lua
 -- returns what reserve.lua returns, and for each slot also: task, its message, class, route, lane, line, marks (scopes.lua). There is one more state:
 --      waiting  no waiting job may be called yet: its route or lane has no permit or no place, or is held
@@ -397,4 +397,3 @@ end
 
 local refused = pick()
 if refused then return refused end
-local function granted()

@@ -1,7 +1,5 @@
-end
-
--- picked.lua: the end of pick.lua, behind granted.lua. It makes the tasks active, as asynq's own dequeue does.
-local reply, leases, ends = granted(), {}, int(math.floor(now / 1000000) + 30) -- the lease that asynq gives a task (v0.26.0, internal/rdb: LeaseDuration)
+-- picked.lua: the end of pick.lua. It makes the tasks active, as asynq's own dequeue does.
+local reply, leases, ends = granted(slots, hint), {}, int(math.floor(now / 1000000) + 30) -- the lease that asynq gives a task (v0.26.0, internal/rdb: LeaseDuration)
 local tasks = string.gsub(KEYS[6], 'active$', 't:')
 for i = 1, #slots do
   local b, message = bound[i], nil

@@ -68,6 +68,34 @@ local function pool_drop(list, place, count, cost)
   redis.call('LREM', list, -2, 'x')
 end
 
+-- pool_append adds pairs to an exact list, each behind those that count no later. So a call that counts late delays none that counts
+-- earlier. It reports whether it has rewritten the whole list.
+local function pool_append(list, p)
+  local first, reach = tonumber(p[1]), 2
+  local v
+  repeat
+    v = redis.call('LRANGE', list, -reach, -1)
+    reach = reach * 8
+  until #v < reach / 8 or tonumber(v[1]) <= first
+  local at, i = 1, 1
+  while at <= #v and tonumber(v[at]) <= first do at = at + 2 end
+  if at > #v then
+    redis.call('RPUSH', list, unpack(p))
+    return false
+  end
+  local all, stay = {}, redis.call('LLEN', list) - (#v + 1 - at)
+  while at <= #v or i <= #p do
+    if i > #p or at <= #v and tonumber(v[at]) <= tonumber(p[i]) then
+      all[#all + 1], all[#all + 2], at = v[at], v[at + 1], at + 2
+    else
+      all[#all + 1], all[#all + 2], i = p[i], p[i + 1], i + 2
+    end
+  end
+  if stay > 0 then redis.call('LTRIM', list, 0, stay - 1) else redis.call('DEL', list) end
+  for n = 1, #all, POOL_REACH do redis.call('RPUSH', list, unpack(all, n, math.min(n + POOL_REACH - 1, #all))) end
+  return stay == 0
+end
+
 -- The windows that are out of force (kept). Each still has a list, to which calls are added. So a window that comes back,
 -- or a shorter one in its place, counts what was called before and in between. Calls are added by the cell (see tally in
 -- reserve.lua), in parts of the window. Pairs that are over are removed, and the list goes with its last pair.
@@ -205,4 +233,37 @@ local function loss_take(list, mark)
     if n > 0 then redis.call('LPOP', list, n) end
   until n < POOL_CHUNK
   return units
+end
+
+-- loss_charge adds the units that may be missing to a window's list, behind what is known from before the loss. younger: the list belongs to a younger life than the
+-- missing units, and is complete.
+local function loss_charge(list, mark, missing, younger)
+  if younger then
+    local own = loss_take(list, mark)
+    if own > 0 then redis.call('LPUSH', list, int(own), int(mark + 1)) end
+    redis.call('LPUSH', list, int(missing), int(mark))
+    return
+  end
+  local v, known = redis.call('LRANGE', list, -2, -1), 0
+  while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later; its calls were written by then
+    known = known + tonumber(v[2])
+    redis.call('LTRIM', list, 0, -3)
+    v = redis.call('LRANGE', list, -2, -1)
+  end
+  redis.call('RPUSH', list, int(mark), int(known + missing))
+end
+
+-- loss_missing returns the most units that can be missing from a stretch of time: at the pace of now (N1, R1, T, tolerance), or at that of the last slot (paced: field p).
+-- A job that waits, or was lost with its slot, may have cost more than the dearest that is known: costly says so, and then least is the most that it can have cost.
+local function loss_missing(gap, paced, N1, R1, T, tolerance, dearest, costly, least)
+  local n, r, t, tol = pool_numbers(paced)
+  local dear = costly and math.max(dearest, least, n) or dearest
+  local missing = loss_most(gap, N1, R1, T, tolerance, dear)
+  return n > 0 and math.max(missing, loss_most(gap, n, r, t, tol, dear)) or missing
+end
+
+-- loss_others reports whether other processes listen on a channel. In a cluster, Redis does not say how many listen. server is what INFO says.
+local function loss_others(channel, server)
+  local heard = redis.pcall('PUBSUB', 'NUMSUB', channel)
+  return string.find(server, 'redis_mode:cluster', 1, true) or type(heard) == 'table' and tonumber(heard[2]) and tonumber(heard[2]) > 1
 end

@@ -15,7 +15,7 @@ import (
 // reserveScript reserves slots of a gateway without lanes: reserve.lua, slots.lua and granted.lua, with pool.lua for the windows.
 var reserveScript = redisdb.NewSharedScript(redisdb.NowLua, poolLua, aloneLua, reserveLua)
 
-var reserveLua = reserveHeadLua + slotsLua + grantedLua
+var reserveLua = reserveHeadLua + slotsLua
 
 // aloneLua takes the place of beside.lua for a gateway in which a call takes permits of the gateway's own limits only.
 const aloneLua = "\nlocal function lost_beside() end\n"

@@ -1,4 +1,4 @@
--- reserve.lua reserves the next slots of one gateway. slots.lua and granted.lua continue where it ends; if the gateway has lanes, pick.lua does.
+-- reserve.lua reserves the next slots of one gateway. It finds out whether there may be any now. Which they are, slots.lua decides behind it; if the gateway has lanes, pick.lua does.
 -- KEYS
 --    1  pace (fields in pool.lua)
 --    2  hold
@@ -67,8 +67,7 @@ local GONE = 3000000 -- while Redis's clock goes too fast, the process that told
 local K = (#ARGV - 24) / 5
 local real_now = now_us(ARGV[1])
 local lead, horizon, floor, jump = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local T, tolerance, want, asked = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local cap, outlives = tonumber(ARGV[10]), tonumber(ARGV[11])
+local T, tolerance, want, asked, cap, outlives = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10]), tonumber(ARGV[11])
 local late, root, allowance, heard_at = tonumber(ARGV[15]), tonumber(ARGV[16]), tonumber(ARGV[19]), tonumber(ARGV[20])
 
 local fields = {'s', 'tat', 'h', 'c', 'x', 'v', 'g', 'r', 'o', 'u', 'k', 'y', 'charges', 'gap', 'p', 'leapt'}
@@ -201,34 +200,6 @@ local function keep(set, always)
   return renew, int(math.ceil((x - now) / 1000))
 end
 
--- charge_loss adds the units that may be missing from window k to its list, behind what is known from before the loss.
-local function charge_loss(k, missing)
-  local list, younger = KEYS[9 + k], only > 0
-  charges = loss_charged(charges or pace[13], k, mark, missing, now - R[k] - width[k], younger and mark + 1 or 0, younger and math.huge or mark)
-  if younger then -- the list belongs to a younger life than the missing units, and is complete
-    local own = loss_take(list, mark)
-    if own > 0 then call('LPUSH', list, int(own), int(mark + 1)) end
-    return call('LPUSH', list, int(missing), int(mark))
-  end
-  local v, known = call('LRANGE', list, -2, -1), 0
-  while v[1] and tonumber(v[1]) > mark do -- a sub-bucket that ends later; its calls were written by then
-    known = known + tonumber(v[2])
-    call('LTRIM', list, 0, -3)
-    v = call('LRANGE', list, -2, -1)
-  end
-  call('RPUSH', list, int(mark), int(known + missing))
-end
-
--- missing_within returns the most units that can be missing from a stretch of time, at the pace of now or at that of the last slot. A job that waits, or was lost with its
--- slot, may have cost more than any job that is known.
-local function missing_within(gap)
-  local n, r, t, tol = pool_numbers(pace[15])
-  local dear = dearest
-  if dearest == 0 or call('EXISTS', KEYS[5]) == 1 then dear = math.max(dearest, least, n) end
-  local missing = loss_most(gap, N[1], R[1], T, tolerance, dear)
-  return n > 0 and math.max(missing, loss_most(gap, n, r, t, tol, dear)) or missing
-end
-
 -- quarantine handles a loss: slots between from and upto that Redis no longer knows of may have been used, and may have been used late.
 -- It waits for the shortest window, unless that is long, and charges every longer window with the most that can be missing from it. within is how short a time the lost slots lie in (0 = unknown).
 local function quarantine(from, upto, why, within)
@@ -249,9 +220,14 @@ local function quarantine(from, upto, why, within)
   mark, before_since, since = upto + late, units, last + 1
   quiet = math.max(quiet, mark + (long > 1 and R[1] + longer[1] or 0))
   local missing = LOSS_FULL -- it includes what limits allowed that were lowered since
-  if from > 0 then missing = math.min(missing_within(loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0)), LOSS_FULL) end
+  if from > 0 then
+    local gap, dear = loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0), dearest == 0 or call('EXISTS', KEYS[5]) == 1
+    missing = math.min(loss_missing(gap, pace[15], N[1], R[1], T, tolerance, dearest, dear, least), LOSS_FULL)
+  end
+  local younger = only > 0
   for k = long, K do
-    charge_loss(k, missing)
+    charges = loss_charged(charges or pace[13], k, mark, missing, now - R[k] - width[k], younger and mark + 1 or 0, younger and math.huge or mark)
+    loss_charge(KEYS[9 + k], mark, missing, younger)
     used[k] = used[k] + missing
   end
   lost_beside(mark, missing, from - late - LOSS_REPORTED)
@@ -311,13 +287,8 @@ for k = 1, K do
   if used[k] > 0 and call('EXISTS', KEYS[9 + k]) == 0 then return amnesia() end
 end
 
--- Other processes that listen may know of an older life, which Redis has forgotten. They are called before a new life begins. In a cluster,
--- Redis does not say how many listen.
-local function others_listen()
-  local heard = redis.pcall('PUBSUB', 'NUMSUB', ARGV[17])
-  return string.find(server, 'redis_mode:cluster', 1, true) or type(heard) == 'table' and tonumber(heard[2]) and tonumber(heard[2]) > 1
-end
-if not pace[1] and others_listen() then
+-- Other processes that listen are called before a new life begins: they may know of an older one, which Redis has forgotten.
+if not pace[1] and loss_others(ARGV[17], server) then
   forget_lists()
   quiet = now + OBJECTIONS + horizon
   local _, ttl = keep(state_fields(true), true)
@@ -389,3 +360,41 @@ local function charge(k, slot, cost)
   end
 end
 
+-- digits is int for numbers that occur often: slots are in every window's list and in the reply.
+local texts = {}
+local function digits(x)
+  texts[x] = texts[x] or int(x)
+  return texts[x]
+end
+
+-- granted ends the script: it writes down the slots that were granted ({slot, cost}), and returns the reply.
+local function granted(slots, hint)
+  if not pace[1] then forget_lists() end
+  local set = state_fields()
+  if pace[15] ~= present then set[#set + 1], set[#set + 2] = 'p', present end
+  local renew, ttl = keep(set, false)
+  if renew then call('PEXPIRE', KEYS[1], ttl) end
+  for k = 1, K do
+    local list, p, first, anew = KEYS[9 + k], push[k], 1, before[k] == 0
+    if open[k] then
+      if touched[k] then call('LSET', list, -1, int(p[2])) end
+      first = 3
+    end
+    for i = first, #p do p[i] = digits(p[i]) end
+    if width[k] == 0 then
+      anew = pool_append(list, p) or anew
+    elseif #p >= first then
+      call('RPUSH', list, unpack(p, first))
+    end
+    if cursor[k] > 0 then call('LPOP', list, cursor[k]) end
+    if renew or anew then call('PEXPIRE', list, ttl) end
+  end
+  for _, c in ipairs(closed) do kept_add(c[1], c[2]) end
+  local out = answer('ok', hint)
+  for i, s in ipairs(slots) do
+    out[#out + 1], out[#out + 2] = digits(s[1]), digits(s[2])
+    if cap > 0 then call('ZADD', KEYS[3], int(s[1] + outlives), ARGV[12] .. ':' .. i) end
+  end
+  if need == 1 then call('HSET', KEYS[2], 'probe', int(slots[1][1] + PROBE_EVERY), 'slot', int(slots[1][1])) end
+  return out
+end

@@ -17,8 +17,6 @@ var (
 	reserveHeadLua string
 	//go:embed slots.lua
 	slotsLua string
-	//go:embed granted.lua
-	grantedLua string
 	//go:embed permits.lua
 	permitsLua string
 	//go:embed lanes.lua
@@ -95,7 +93,7 @@ var (
 
 // What scripts of gateways with lanes are made of.
 var (
-	pickLua    = reserveHeadLua + pickHeadLua + grantedLua + pickedLua
+	pickLua    = reserveHeadLua + pickHeadLua + pickedLua
 	pickText   = []string{redisdb.NowLua, poolLua, permitsLua, lanesLua, scopesLua, record.FlowLua, sortedLua, besideLua, pickLua}
 	unbindText = []string{redisdb.NowLua, permitsLua, lanesLua, scopesLua, unbindLua}
 	movedText  = []string{redisdb.NowLua, permitsLua, lanesLua, movedLua}

@@ -1,4 +1,4 @@
--- slots.lua: the part of reserve.lua for a gateway without lanes. It finds out how many slots the waiting jobs need and what each costs, and takes the next slots, for
+-- slots.lua: the end of reserve.lua for a gateway without lanes. It finds out how many slots the waiting jobs need and what each costs, and takes the next slots, for
 -- whatever jobs will be pulled at them.
 
 -- head appends tasks of a line to a list until the list has enough, the next one first. The head of a line is the list's right end.
@@ -92,4 +92,4 @@ if #slots == 0 then
   if news > NEWS and pace[1] then call('HSET', KEYS[1], 'y', tell) end
   return answer('horizon', hint)
 end
-
+return granted(slots, hint)

@@ -40,10 +40,7 @@ if not mine then return 0 end
 local line = line_of(record, job.@priority, (job.@history or '') .. ARGV[6], KEYS[4], KEYS[10])
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
 task_end(KEYS, ARGV)
-if ARGV[15] == '1' then
-  outage_over(KEYS[9])
-  outage_over_in(KEYS[9], job)
-end
+if ARGV[15] == '1' then did_work(KEYS[9], job) end
 if ARGV[17] ~= '0' then outage_met(record, tonumber(ARGV[17])) end
 if ARGV[5] == '1' and ARGV[16] ~= '0' then outage_spent(record, tonumber(ARGV[16])) end
 if paid_before(record, KEYS[8], now, job) then return 1 end

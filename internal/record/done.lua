@@ -51,15 +51,13 @@ end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, 0, ARGV[6], tonumber(ARGV[5]))
 local asked, told = string.match(job.@history or '', '(%d+) %d+ (%d+) hold\n$') -- it was told to wait a while ago: that was not the job's own trouble
 if told and told ~= '401' and told ~= '403' and now - tonumber(asked) < 30000000 then
-  redis.call('HSET', KEYS[7], 'heeded', int(now))
-  for _, scope in ipairs(outage_scopes(KEYS[7], job)) do
-    if redis.call('EXISTS', scope) == 1 then redis.call('HSET', scope, 'heeded', int(now)) end
+  for i, of in ipairs(holds_of(KEYS[7], job)) do
+    if i == 1 or redis.call('EXISTS', of) == 1 then redis.call('HSET', of, 'heeded', int(now)) end
   end
 end
 if ARGV[9] ~= '' then job.set[#job.set + 1], job.set[#job.set + 2] = '@reference', ARGV[9] end
 brake_with(ARGV[10], 0, false, job.@accepted_by_gateway == '1')
-if gather_once(KEYS[7]) then outage_over(KEYS[7]) end
-outage_over_in(KEYS[7], job)
+did_work(KEYS[7], job)
 finish(record, KEYS[4], 'done', now, ARGV[7], job, job)
 task_end(KEYS, ARGV)
 return 1

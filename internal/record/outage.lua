@@ -1,7 +1,7 @@
 -- outage.lua: when a gateway was down or told calls to wait, and what that means for the attempts of a job. A fragment: local functions only.
 -- Fields of the gateway's hold that it reads and writes; circuit.lua has the rest:
 --   outages  "from:to from:to …" in µs, oldest first, the latest OUTAGES of them; the last one has no end while it is under way
---   run, unrun, runjob, runat, runs, runlast  the failures in a row since the last success
+--   run, unrun, runjob, runat, runs, runlast  the failures in a row since the last success (did_work of record.lua deletes them)
 -- Fields of a job's record: failures, except those with which an outage began; outages_met; and last_outage.
 -- A job is forgiven what it met in its first FORGIVEN outages. Trouble that comes again after other jobs succeeded is its own.
 local OUTAGES, FAILURES_BYTES, FORGIVEN = 16, 600, 2
@@ -39,18 +39,10 @@ local function outage_spent(record, at)
   redis.call('HSET', record, '@failures', all)
 end
 
--- outage_scopes returns the names of the holds of a job's route and lane, which may be held on their own (bucket's scopes.lua).
-local function outage_scopes(hold, job)
-  local all = {}
-  if job.@route then all[1] = hold .. ':r:' .. job.@route end
-  if job.@lane then all[#all + 1] = hold .. ':l:' .. job.@lane end
-  return all
-end
-
 -- outage_forgive gives back the attempts that turned out to be the beginning of an outage. It returns how many are spent.
 local function outage_forgive(record, hold, failures, spent)
-  local texts, left, before = {redis.call('HGET', hold, 'outages') or ''}, '', spent
-  for _, scope in ipairs(outage_scopes(hold, read(record, '@route', '@lane'))) do texts[#texts + 1] = redis.call('HGET', scope, 'outages') or '' end
+  local texts, left, before = {}, '', spent
+  for _, of in ipairs(holds_of(hold, read(record, '@route', '@lane'))) do texts[#texts + 1] = redis.call('HGET', of, 'outages') or '' end
   for at in string.gmatch(failures, '%d+') do
     local from
     for _, text in ipairs(texts) do from = math.max(from or 0, outage_of(text, tonumber(at), tonumber(at)) or 0) end
@@ -64,16 +56,6 @@ local function outage_forgive(record, hold, failures, spent)
   end
   if spent < before then redis.call('HSET', record, '@spent', int(spent), '@failures', left) end
   return spent
-end
-
--- outage_over records that the gateway did its work: the next failure is the first in a row.
-local function outage_over(hold) redis.call('HDEL', hold, 'run', 'unrun', 'runjob', 'runat', 'runs', 'runlast') end
-
--- outage_over_in records the same for a job's route and lane.
-local function outage_over_in(hold, job)
-  for _, scope in ipairs(outage_scopes(hold, job)) do
-    if gather_once(scope) then outage_over(scope) end
-  end
 end
 
 -- How much it takes until trouble counts as the gateway's. Field of the hold, for each kind of trouble: level:KIND "level until". It rises when a hold turned out to be

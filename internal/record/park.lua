@@ -37,10 +37,7 @@ if not mine then return 0 end
 end_attempt({record = record, open = KEYS[2], rate = KEYS[3]}, job, id, now, tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[7]))
 task_end(KEYS, ARGV)
 brake_with(ARGV[12], tonumber(ARGV[7]), ARGV[14] == '1')
-if ARGV[11] == '1' then
-  outage_over(KEYS[6])
-  outage_over_in(KEYS[6], job)
-end
+if ARGV[11] == '1' then did_work(KEYS[6], job) end
 if paid_before(record, KEYS[4], now, job) then return 1 end
 local when, reason, set, error = stamp(KEYS[4], now), ARGV[8], KEYS[5], ARGV[9]
 if reason == 'paused' or reason == 'cancelled' or reason == 'awaiting_approval' then

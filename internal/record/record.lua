@@ -272,6 +272,21 @@ local function end_attempt(keys, job, id, now, spent, line, status)
   job.set, job.drop = set, drop
 end
 
+-- holds_of returns the names of the holds that concern a job: the gateway's, and those of its route and lane, which may be held on their own (bucket's scopes.lua).
+local function holds_of(hold, job)
+  local all = {hold}
+  if job.@route then all[2] = hold .. ':r:' .. job.@route end
+  if job.@lane then all[#all + 1] = hold .. ':l:' .. job.@lane end
+  return all
+end
+
+-- did_work records that the gateway did its work for a job, whether it paid or refused: the next failure is the first in a row.
+local function did_work(hold, job)
+  for _, of in ipairs(holds_of(hold, job)) do
+    if gather_once(of) then redis.call('HDEL', of, 'run', 'unrun', 'runjob', 'runat', 'runs', 'runlast') end
+  end
+end
+
 -- next_key returns the next generation of the idempotency key that is not another job's id.
 local function next_key(record, present)
   local k = (tonumber(present) or 1) + 1

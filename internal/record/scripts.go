@@ -116,9 +116,9 @@ func Told() (all []*redisdb.Script) {
 // Scripts of an attempt.
 var (
 	Open = both(replicated(redisdb.NewSharedScript), "open", OutageLua, lua("brakes_ask"))
-	Done = both(replicated(redisdb.NewSharedScript), "done", OutageLua)
+	Done = both(replicated(redisdb.NewSharedScript), "done")
 	Back = both(replicated(redisdb.NewScript), "back", OutageLua)
-	Park = both(replicated(redisdb.NewScript), "park", OutageLua)
+	Park = both(replicated(redisdb.NewScript), "park")
 )
 
 // Scripts for jobs whose time has come or whose worker died.
