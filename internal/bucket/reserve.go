@@ -12,7 +12,7 @@ import (
 	"spillway/internal/redisdb"
 )
 
-// reserveScript reserves slots of a gateway without lanes: reserve.lua, slots.lua and granted.lua, with pool.lua for the windows.
+// reserveScript reserves slots of a gateway without lanes: reserve.lua and slots.lua, with pool.lua for the windows.
 var reserveScript = redisdb.NewSharedScript(redisdb.NowLua, poolLua, aloneLua, reserveLua)
 
 var reserveLua = reserveHeadLua + slotsLua
