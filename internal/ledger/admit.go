@@ -49,22 +49,20 @@ func (b *Books) put(ctx context.Context, c *chunk, ticket job.Ticket, mode strin
 		b.registered.Store(true)
 	}
 	k := b.keys
-	keys := []string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs()}
+	keys := []string{k.Admission(), k.Pending(), k.Parked(string(job.Rejected)), k.Counters(), k.Scheduled(), k.Costs(), k.Receipt(ticket.Sequence), k.Receipt(cmp.Or(ticket.Behind.Sequence, ticket.Sequence))}
 	if len(c.jobs) > 0 {
 		keys = append(keys, k.Job(c.jobs[0].Job.ID))
 	}
 	if c.timed {
 		keys = append(keys, k.Moments())
 	}
-	keys = append(keys, k.Receipt(ticket.Sequence), k.Receipt(cmp.Or(ticket.Behind.Sequence, ticket.Sequence)))
 	if len(b.cfg.Approval.BatchOver) > 0 {
 		mode += b.approvals(ctx)
 	}
 	args := make([]any, 0, 64)
-	args = append(args, b.cfg.NowMicros.Now(), mode, redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound())
-	args = append(args, c.forms...)
-	args = append(args, check...)
-	args = append(b.shared(append(args, c.alike, c.text)), ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until)
+	args = append(args, b.cfg.NowMicros.Now(), mode, redisdb.Flag(b.cfg.InOrder)+b.passing, b.cfg.Gateway, redisdb.Wake, c.batch, len(c.jobs), k.JobPrefix(), k.TaskPrefix(), b.bound(),
+		ticket.Number, receiptLifetime.Milliseconds(), ticket.Behind.Number, ticket.Until, b.sharing, c.alike, c.text)
+	args = append(append(args, c.forms...), check...)
 	reply, err := b.accept.Run(ctx, b.c, keys, args...).Text()
 	if err != nil {
 		return nil, room, redisdb.Leaving(b.cfg.Gateway, err)
@@ -333,9 +331,8 @@ func (b *Books) Readmit(ctx context.Context, jobs []job.Return) (answers []job.A
 	k := b.keys
 	keys := []string{k.Admission(), k.Pending(), k.Counters(), k.Scheduled(), k.Costs(), k.Acts(), k.Nobodys()}
 	args := make([]any, 0, 64)
-	args = append(args, b.cfg.NowMicros.Now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix())
-	args = append(append(args, forms...), kinds...)
-	args = b.shared(append(append(args, check...), text))
+	args = append(args, b.cfg.NowMicros.Now(), b.cfg.Gateway, redisdb.Wake, b.actPlace(), k.JobPrefix(), k.TaskPrefix(), b.sharing, text)
+	args = append(append(append(args, forms...), kinds...), check...)
 	run := b.readmit.Itself
 	if _, err := strconv.Atoi(b.actPlace()); err == nil { // an operator's action
 		run = b.readmit.Act

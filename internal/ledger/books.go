@@ -251,7 +251,7 @@ var (
 	papersScript   = redisdb.NewScript(redisdb.NowLua, lua("papers"))
 )
 
-// sharing returns the arguments of share.lua; empty if the gateway has no flows.
+// sharing returns the argument of share_open (share.lua); empty if the gateway has no flows.
 func sharing(cfg Config) string {
 	form := ""
 	switch {
@@ -264,14 +264,6 @@ func sharing(cfg Config) string {
 		return form
 	}
 	return form + " " + strconv.FormatInt(cfg.MostPassing, 10) + " " + strings.Join(cfg.Passing, " ")
-}
-
-// shared appends the arguments of share.lua, if the gateway has flows.
-func (b *Books) shared(args []any) []any {
-	if b.sharing == "" {
-		return args
-	}
-	return append(args, b.sharing)
 }
 
 // For returns a copy of the books for one action of an operator. act returns the action's entry in the audit

@@ -7,10 +7,11 @@
 --    4  counters
 --    5  scheduled
 --    6  costs
---    7  the first job's record, so that this is a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
+--    7  receipt (the number of the sequence's last offer, and its answer)
+--    8  receipt of the sequence behind which the offer must come
+--    9  the first job's record, so that this is a command on several keys. While a cluster's slot moves, the new node answers TRYAGAIN to such a command if it
 --       lacks one of them. It takes a lone key that has not moved yet for a new one, and would accept the job twice
---    8  moments, only if a job has a time: Redis then refuses a user without rights to it before anything is written
---    last two: receipt (the number of the sequence's last offer, and its answer); receipt of the sequence behind which the offer must come
+--   10  moments, only if a job has a time: Redis then refuses a user without rights to it before anything is written
 -- ARGV
 --    1  now (µs, 0 = Redis's)
 --    2  park | wait | fail; where batches need an approval, also " SUMS VIA/NAME": up to which sums they need none (CURRENCY=SUM in minor units, a comma behind each), and who brings the jobs in
@@ -22,13 +23,16 @@
 --    8  prefix of records
 --    9  prefix of tasks
 --   10  '' or "JOBS BYTES REASON …": how much may be parked for a new job to be parked, in jobs and in bytes of payload (0 = any), and the reasons that count
---   11… messages of the tasks (forms_load in record.lua), then the bucket's arguments, then:
---       the jobs' sum (books_join_all) if all ids are different, no job has traits and all money is simple; else ''
---       all jobs in one text (admit.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for digest, money and traits, 4 for the payload, the highest first),
+--   11  number of the offer
+--   12  how long its answer is kept (ms)
+--   13  number of the offer behind which it must come (0 = none)
+--   14  when it is too late (µs, 0 = never)
+--   15  where room is shared among flows, what share_open reads, else ''
+--   16  the jobs' sum (books_join_all) if all ids are different, no job has traits and all money is simple; else ''
+--   17  all jobs in one text (admit.go), of each: the lengths in bytes of what follows (1 byte for the id, 3 each for digest, money and traits, 4 for the payload, the highest first),
 --         then id, digest, money (books.lua; '' = none), traits, payload
 --         traits: '', or "COST AT EXPIRES ROUTE CLASS N LANE BATCH": AT (µs, 0 = now), EXPIRES (µs, 0 = never), N = bytes of LANE, behind a = where jobs name their lanes; the names may be empty
---       where room is shared among flows: what share_open reads
---       last four: number of the offer; how long its answer is kept (ms); number of the offer behind which it must come (0 = none); when it is too late (µs, 0 = never)
+--   18… messages of the tasks (forms_load in record.lua), then the bucket's arguments
 -- returns "RETRY RESET K LEFT1 … LEFTK DIGITS", behind ! or # if a job could only be parked, and too many jobs (!) or bytes (#) are: then nothing may go in behind it
 --    RETRY   when the first job without room would find some (µs; 0 = unknown, -1 = never)
 --    RESET   when the K limits have all of their units again (µs); LEFT: what each has left
@@ -38,8 +42,8 @@
 --    for the answer), LATE, EARLY (the offer before was not carried out yet), SHUT (nothing goes in behind it)
 local ENQUEUED, PARKED, DUPLICATE, CONFLICT, FULL, KEY_TAKEN, DAMAGED, ELSEWHERE = '1', '2', '3', '4', '5', '6', '7', '8'
 local NO_ROOM = 'no room at admission'
-local offer, lifetime, after, till = unpack(ARGV, #ARGV - 3)
-local receipt, receipt_before = KEYS[#KEYS - 1], KEYS[#KEYS]
+local offer, lifetime, after, till = unpack(ARGV, 11, 14)
+local receipt, receipt_before = KEYS[7], KEYS[8]
 do
   local last, answer = string.match(redis.call('GET', receipt) or '0 ', '^(%d+) (.*)$')
   if last == offer then return answer end
@@ -58,10 +62,10 @@ local refusal, format = barred(books_key(ARGV[8], 'alive'))
 if not format then format = redis.call('HGET', KEYS[4], 'format') end -- no dispatcher has begun yet
 if format and (tonumber(format) or 0) > FORMAT then refusal = redis.error_reply('NEWER ' .. format) end
 if refusal then return refusal end
-local bucket, at = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 11))
+local bucket = bucket_load(KEYS[1], now, ARGV, forms_load(ARGV, 18))
 -- Newcomers stay behind parked jobs, except those at the front that can never go in.
 local function others_wait() return redis.call('ZCOUNT', KEYS[3], '(' .. (redis.call('HGET', KEYS[4], 'unfit') or '0'), '+inf') > 0 end
-local flows = share_open(ARGV[at + 2], ARGV[8], KEYS[2])
+local flows = share_open(ARGV[15], ARGV[8], KEYS[2])
 local whole = flows and redis.call('ZCARD', KEYS[3]) == (tonumber(redis.call('HGET', KEYS[4], 'flowed') or '') or 0) -- or what is parked has yet to be put into parts (reflow.lua)
 local blocked = in_order and not whole and others_wait()
 local idle = redis.call('LLEN', KEYS[2]) == 0
@@ -70,7 +74,7 @@ local refused, last = false, nil -- with flows: whether a job found no room, and
 local pushed = {} -- tasks for the queue, which gets all tasks of the chunk in one step
 local classed = {} -- the same of each class but the usual one: the line, how many waited in it, and tasks
 local jobs, call, argv, keys, unpack = tonumber(ARGV[7]), redis.call, ARGV, KEYS, unpack
-local sub, alike, text = string.sub, ARGV[at], ARGV[at + 1]
+local sub, alike, text = string.sub, ARGV[16], ARGV[17]
 local tilde = string.find(text, '~', 1, true) ~= nil -- without one, no id can be an idempotency key
 
 -- What is known of each job: its id, its record, its digest, and where in the text its money, its traits and its payload begin. Each ends where

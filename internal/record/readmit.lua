@@ -16,7 +16,9 @@
 --    4  act's place in the trail ('' = none; again = by themselves, as books.lua counts)
 --    5  prefix of records
 --    6  prefix of tasks
---    7… messages of the new tasks (forms_load in record.lua), then:
+--    7  where room is shared among flows, what share_open reads, else ''
+--    8  all jobs in one text (admit.go), of each: its kind and the length of its id (2 bytes each, the higher first), and the id
+--    9… messages of the new tasks (forms_load in record.lua), then:
 --       how many kinds of job there are, and for each kind five:
 --         generation they are parked with
 --         reason
@@ -24,25 +26,23 @@
 --         class from now on: = and its name, which is empty for the usual one ('' = the one that it has)
 --         the moment (µs) after which nobody may have replaced their payload ('' = it may have been replaced)
 --       the bucket's arguments
---       all jobs in one text (admit.go), of each: its kind and the length of its id (2 bytes each, the higher first), and the id
---       where room is shared among flows: what share_open reads
 -- returns "RETRY DIGITS": µs until the first job without room would find some (as accept.lua), and of each job: 1 queued  2 no room  3 not parked like this any more, or replaced
 local QUEUED, NO_ROOM, GONE = '1', '2', '3'
 local now, call, unpack = now_us(ARGV[1]), redis.call, unpack
-local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 7)
+local record_prefix, task_prefix, kinds, at = ARGV[5], ARGV[6], {}, forms_load(ARGV, 9)
 for k = at + 1, at + 5 * tonumber(ARGV[at]), 5 do
   local next_one = int(tonumber(ARGV[k]) + 1)
   kinds[#kinds + 1] = {generation = ARGV[k], reason = ARGV[k + 1], key = ARGV[k + 2], class = ARGV[k + 3] ~= '' and string.sub(ARGV[k + 3], 2) or nil, set = books_key(record_prefix, books_place('parked', ARGV[k + 1])),
     agreed = tonumber(ARGV[k + 4]), next = next_one, suffix = '~' .. next_one}
 end
-local bucket, from = bucket_load(KEYS[1], now, ARGV, at + 1 + 5 * #kinds)
-local text, by_itself = ARGV[from], ARGV[4] == 'again'
+local bucket = bucket_load(KEYS[1], now, ARGV, at + 1 + 5 * #kinds)
+local text, by_itself = ARGV[8], ARGV[4] == 'again'
 local lines = {KEYS[2], books_key(record_prefix, 'replays')}
 local idle = call('LLEN', lines[1]) == 0
 local full, refused, pushed, taken, retry, answers = false, false, {}, 0, 0, {}
 local moment = int(now)
 local since = moment .. '000'
-local flows = share_open(ARGV[from + 1], record_prefix, lines[1])
+local flows = share_open(ARGV[7], record_prefix, lines[1])
 
 -- PAST is what a job's record loses when it is no longer parked, by the table in layout.go. Looking whether it has a field costs as much as deleting it.
 local PAST = {@@past}
