@@ -13,8 +13,6 @@ import (
 var (
 	//go:embed algorithm.lua
 	algorithmLua string
-	//go:embed level.lua
-	levelLua string
 	//go:embed fixed_window.lua
 	fixedWindowLua string
 	//go:embed sliding_window.lua
@@ -23,9 +21,19 @@ var (
 	slidingLogLua string
 )
 
+// levelNames gives the functions of the default algorithm, which is in algorithm.lua, the names that the ledger's
+// scripts use.
+const levelNames = `
+local bucket_load = level_load
+local bucket_take = bucket_add
+local bucket_retry = level_retry
+local bucket_reset = level_reset
+local bucket_save = level_save
+`
+
 // The fragments that the ledger composes with its scripts: one text each for all gateways.
 var (
-	levelCheck         = algorithmLua + levelLua // of the token bucket and the leaky bucket
+	levelCheck         = algorithmLua + levelNames // of the token bucket and the leaky bucket
 	fixedWindowCheck   = algorithmLua + fixedWindowLua
 	slidingWindowCheck = algorithmLua + slidingWindowLua
 	slidingLogCheck    = algorithmLua + slidingLogLua

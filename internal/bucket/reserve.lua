@@ -173,8 +173,7 @@ local function state_fields(anew)
     set[#set + 1], set[#set + 2] = 'o', pace[9]
   end
   for k = 1, K do
-    set[#set + 1] = 'n' .. k
-    set[#set + 1] = int(used[k])
+    set[#set + 1], set[#set + 2] = 'n' .. k, int(used[k])
   end
   return set
 end
@@ -219,12 +218,11 @@ local function quarantine(from, upto, why, within)
   local uncounted = units - before_since
   mark, before_since, since = upto + late, units, last + 1
   quiet = math.max(quiet, mark + (long > 1 and R[1] + longer[1] or 0))
-  local missing = LOSS_FULL -- it includes what limits allowed that were lowered since
+  local missing, younger = LOSS_FULL, only > 0 -- it includes what limits allowed that were lowered since
   if from > 0 then
     local gap, dear = loss_gap(upto - from + (known and 0 or late + LOSS_REPORTED), within or 0), dearest == 0 or call('EXISTS', KEYS[5]) == 1
     missing = math.min(loss_missing(gap, pace[15], N[1], R[1], T, tolerance, dearest, dear, least), LOSS_FULL)
   end
-  local younger = only > 0
   for k = long, K do
     charges = loss_charged(charges or pace[13], k, mark, missing, now - R[k] - width[k], younger and mark + 1 or 0, younger and math.huge or mark)
     loss_charge(KEYS[9 + k], mark, missing, younger)
@@ -244,38 +242,40 @@ local function quarantine(from, upto, why, within)
   return out
 end
 
-if floor > now + horizon + STEP_BACK then floor = 0 end -- the caller heard of it before the clock was set back
-floor = math.min(floor, now + horizon)
-local floor_kept = math.max(floor, root) + longest + KEPT
-local kept_long = math.max(floor_kept, math.min(heard_at, now) + longest + KEPT) -- a state that is gone before then was lost
-local another = run and pace[8] and run ~= pace[8]
-if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and no process noticed
-  local since = life
-  life = root
-  if another or doubted then return quarantine(0, now + horizon, WHY.emptied) end -- and part of the younger life is lost, too
-  only = since
-  return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
-end
-local sure = math.max(last, clock) -- everything granted until then is there: writes are lost from the end
-if jump > 0 then sure = math.min(sure, now + horizon - jump) end
-if doubted then return quarantine(math.min(sure, doubted), now + horizon, WHY[why]) end
-local within = another and loss_span() or 0
-if floor > last and floor_kept > now or not pace[1] and root > 0 and kept_long > now then
-  if jump > 0 or floor - sure > within + horizon then within = 0 end -- the file is older than its last moments
-  return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
-end
-if another and jump > 0 then return quarantine(sure, now + horizon, WHY.another) end
-local gap_from, gap_upto = pool_numbers(pace[14])
-if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(math.min(gap_from, sure), now + horizon, WHY.missing) end
-if jump > 0 then -- all who watch the clock saw the same leap: it is charged once
-  local at, by = pool_numbers(pace[16])
-  local rest = at > now - jump and jump - by or jump
-  if rest > 0 then
-    leapt = jump
-    return quarantine(now + horizon - rest, now + horizon, WHY.leapt)
+do -- has anything been lost?
+  if floor > now + horizon + STEP_BACK then floor = 0 end -- the caller heard of it before the clock was set back
+  floor = math.min(floor, now + horizon)
+  local floor_kept = math.max(floor, root) + longest + KEPT
+  local kept_long = math.max(floor_kept, math.min(heard_at, now) + longest + KEPT) -- a state that is gone before then was lost
+  local another = run and pace[8] and run ~= pace[8]
+  if pace[1] and root > 0 and root < life and kept_long > life then -- Redis was emptied, and no process noticed
+    local since = life
+    life = root
+    if another or doubted then return quarantine(0, now + horizon, WHY.emptied) end -- and part of the younger life is lost, too
+    only = since
+    return quarantine(0, math.min(only, now) + horizon, WHY.emptied)
   end
+  local sure = math.max(last, clock) -- everything granted until then is there: writes are lost from the end
+  if jump > 0 then sure = math.min(sure, now + horizon - jump) end
+  if doubted then return quarantine(math.min(sure, doubted), now + horizon, WHY[why]) end
+  local within = another and loss_span() or 0
+  if floor > last and floor_kept > now or not pace[1] and root > 0 and kept_long > now then
+    if jump > 0 or floor - sure > within + horizon then within = 0 end -- the file is older than its last moments
+    return quarantine(sure, now + horizon, pace[1] and WHY.missing or WHY.emptied, within)
+  end
+  if another and jump > 0 then return quarantine(sure, now + horizon, WHY.another) end
+  local gap_from, gap_upto = pool_numbers(pace[14])
+  if floor > gap_from + LOSS_FILE + horizon and floor < gap_upto then return quarantine(math.min(gap_from, sure), now + horizon, WHY.missing) end
+  if jump > 0 then -- all who watch the clock saw the same leap: it is charged once
+    local at, by = pool_numbers(pace[16])
+    local rest = at > now - jump and jump - by or jump
+    if rest > 0 then
+      leapt = jump
+      return quarantine(now + horizon - rest, now + horizon, WHY.leapt)
+    end
+  end
+  if another then return quarantine(sure, now + horizon, WHY.another, within) end
 end
-if another then return quarantine(sure, now + horizon, WHY.another, within) end
 
 -- amnesia handles a list that does not agree with its count, because one of them was evicted. Nothing is certain then, as if everything had been lost.
 local function amnesia()
@@ -360,15 +360,13 @@ local function charge(k, slot, cost)
   end
 end
 
--- digits is int for numbers that occur often: slots are in every window's list and in the reply.
-local texts = {}
-local function digits(x)
-  texts[x] = texts[x] or int(x)
-  return texts[x]
-end
-
 -- granted ends the script: it writes down the slots that were granted ({slot, cost}), and returns the reply.
 local function granted(slots, hint)
+  local texts = {}
+  local function digits(x) -- of numbers that occur often: slots are in every window's list and in the reply
+    texts[x] = texts[x] or int(x)
+    return texts[x]
+  end
   if not pace[1] then forget_lists() end
   local set = state_fields()
   if pace[15] ~= present then set[#set + 1], set[#set + 2] = 'p', present end
