@@ -128,7 +128,7 @@ func TestMutantsOfTheChargeBreakTheLimit(t *testing.T) {
 	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, pairs := range map[string][]string{
-		"what was lost is not charged": {"    charge_loss(k, missing)", "missing = 0; charge_loss(k, missing)"},
+		"what was lost is not charged": {"    loss_charge(KEYS[9 + k], mark, missing, younger)", "missing = 0; loss_charge(KEYS[9 + k], mark, missing, younger)"},
 		"an older life means nothing":  {"floor > last and floor_kept > now or not pace[1] and root > 0 and kept_long > now", "false", "pace[1] and root > 0 and root < life", "false"},
 	} {
 		t.Run(name, func(t *testing.T) {
