@@ -156,7 +156,7 @@ func (f *benchForm) bind(t testing.TB, want int64) int64 {
 	if n > 0 && !f.cfg.Laned() {
 		k := f.w.keys
 		if err := f.dequeue.Run(context.Background(), f.w.client, []string{k.Pending(), k.Paused(), k.Active(), k.Lease(), k.Retries(), k.Replays(), k.Hold(), k.Due()},
-			1, k.TaskPrefix(), n, 0).Err(); err != nil {
+			1, k.TaskPrefix(), n, 0, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
