@@ -120,6 +120,9 @@ func Look(ctx context.Context, c redis.UniversalClient, g config.Gateway) (Glanc
 	if v.Parts, err = lookAtParts(ctx, c, g, v.Queued); err != nil {
 		return v, err
 	}
+	if err := outsideHolds(ctx, c, g, &v); err != nil {
+		return v, err
+	}
 	v.ETA, v.ETALeast, err = lastCall(ctx, c, g, v)
 	return v, err
 }
@@ -302,39 +305,6 @@ func eta(v Glance, g config.Gateway) time.Duration {
 		left = max(left, v.Asking.Next.Sub(v.Now))
 	}
 	return left
-}
-
-// foreseen returns the expected rate of calls a second: the recent rate, if it continues, bounded by what the
-// limits allow now. A rate that has only just begun is no basis, because it includes time in which there was
-// nothing to call.
-func foreseen(v Glance) float64 {
-	most := pace(v.Limits)
-	switch {
-	case v.Queued+v.InFlight == 0:
-	case v.Steady > 0:
-		return min(v.Steady, most)
-	case v.Rate > 0 && !v.Anew:
-		return min(v.Rate, most)
-	}
-	return most
-}
-
-// pace returns the rate at which a rested gateway is called, in calls a second: that of the limits with windows
-// up to a minute, if there are any. Longer limits have an effect only when they are used up, which longWait
-// considers.
-func pace(limits []job.Limit) float64 {
-	var short []job.Limit
-	quickest := 0.0
-	for _, l := range limits {
-		quickest = max(quickest, l.PerSecond())
-		if l.Window <= rateSpan {
-			short = append(short, l)
-		}
-	}
-	if len(short) == 0 {
-		return quickest
-	}
-	return job.PerSecond(short)
 }
 
 // span converts seconds to a duration of at most a century.
