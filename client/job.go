@@ -114,6 +114,7 @@ type JobView struct {
 	LookupsFailSince  *time.Time `json:"lookups_fail_since,omitempty"`
 	CallEndedAt       *time.Time `json:"call_ended_at,omitempty"`
 	AcceptedByGateway bool       `json:"accepted_by_gateway,omitempty"`
+	MayHaveCharged    bool       `json:"may_have_charged,omitempty"` // a call with its present key
 	Calls             []Call     `json:"calls"`
 	PayloadDeleted    bool       `json:"payload_deleted,omitempty"`
 }

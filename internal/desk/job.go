@@ -50,7 +50,9 @@ type Job struct {
 	LooksFail *time.Time `json:"lookups_fail_since,omitempty"`
 	CallEnded *time.Time `json:"call_ended_at,omitempty"`
 	HasIt     bool       `json:"accepted_by_gateway,omitempty"` // the gateway said so
-	Calls     []Call     `json:"calls"`
+	// InDoubt says that a call with its present key may have charged.
+	InDoubt bool   `json:"may_have_charged,omitempty"`
+	Calls   []Call `json:"calls"`
 	// PayloadDeleted is true for a job that is over: its payload no longer exists.
 	PayloadDeleted bool `json:"payload_deleted,omitempty"`
 }
@@ -75,14 +77,17 @@ func given(route, lane, priority string) []Fact {
 
 // Facts returns the facts since then, without its calls.
 func (v Job) Facts() []Fact {
-	var settled, looks string
+	var settled, looks, doubt string
 	if v.Settled != nil {
 		settled = v.Settled.Text()
 	}
 	if v.Lookups > 0 {
 		looks = strconv.Itoa(v.Lookups)
 	}
-	return known(Fact{"accepted", "", v.AcceptedAt}, Fact{"at", "", v.At}, Fact{"expires", "", v.Expires}, Fact{"due", "", v.DueAt}, Fact{"parked", "", v.ParkedAt},
+	if v.InDoubt {
+		doubt = "yes: a call was sent, and what came of it is unknown"
+	}
+	return known(Fact{"may have charged", doubt, nil}, Fact{"accepted", "", v.AcceptedAt}, Fact{"at", "", v.At}, Fact{"expires", "", v.Expires}, Fact{"due", "", v.DueAt}, Fact{"parked", "", v.ParkedAt},
 		Fact{"finished", "", v.FinishedAt}, Fact{"forgotten", "", v.ErasedAt}, Fact{"reference", v.Reference, nil}, Fact{FactSettled, settled, nil}, Fact{FactError, v.Error, nil},
 		Fact{"call in doubt ended", "", v.CallEnded}, Fact{"next look-up", "", v.NextLook}, Fact{"look-ups", looks, nil}, Fact{"last look-up", v.LastLook, nil},
 		Fact{"look-ups fail since", "", v.LooksFail})
@@ -136,7 +141,7 @@ func (f Found) view() Job {
 		Replays: r.Replays, Key: f.key(r.KeyGeneration), Reason: r.Reason, Error: r.Error, Status: r.Status, Reference: r.Reference,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), DueAt: when(r.Due),
 		ParkedAt: when(r.ParkedAt), FinishedAt: when(r.Finished), ErasedAt: when(r.Erased), PayloadDeleted: r.PayloadGone() != "", Amount: f.Money(r).Amount, Calls: callsOf(r)}
-	v.Lookups, v.LastLook, v.HasIt = r.Looks, r.LastSeen, r.Taken
+	v.Lookups, v.LastLook, v.HasIt, v.InDoubt = r.Looks, r.LastSeen, r.Taken, r.InDoubt()
 	v.NextLook, v.LooksFail, v.CallEnded = when(r.NextLook), when(r.LookFailing), when(r.CallEnded)
 	return v
 }

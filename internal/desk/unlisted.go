@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -206,10 +207,28 @@ func (d *Desk) notHere(ctx context.Context, what, otherwise string, key func(red
 		return err
 	}
 	if len(with) == 0 {
-		return &job.Error{Code: job.CodeNotFound, Message: "no " + what, Hint: otherwise}
+		return d.unknown(ctx, "no "+what, otherwise)
 	}
 	return &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway of the file knows %s, but %s does, which the file does not have", what, strings.Join(with, ", ")),
 		Hint: fmt.Sprintf("put %s back into the file, or: dispatcher gateway rename %[1]s NEW; \"dispatcher gateway list\" shows what it has", with[0])}
+}
+
+// unknown returns the error for something that Redis does not know. After a restore that proves nothing: what
+// was accepted since the snapshot is missing, too.
+func (d *Desk) unknown(ctx context.Context, message, hint string) error {
+	all, errs := abreast(ctx, d, func(ctx context.Context, g *Gateway) (dispatch.Restored, error) {
+		return dispatch.RestoredOf(ctx, g.redis, g.Gateway)
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(all, func(r dispatch.Restored) bool { return r.Doubt != "" }); i >= 0 {
+		message += ", but Redis can't tell: its data is from " + job.Moment(all[i].From)
+		hint = "it may have been accepted since, and sent; look at the gateway and in your own books. " + all[i].Doubt
+	} else if i := slices.IndexFunc(all, func(r dispatch.Restored) bool { return !r.Till.IsZero() }); i >= 0 {
+		hint += fmt.Sprintf(", or it was accepted from %s to %s: that is lost, because Redis was restored to older data", job.Moment(all[i].From), job.Moment(all[i].Till))
+	}
+	return &job.Error{Code: job.CodeNotFound, Message: message, Hint: hint}
 }
 
 func (d *Desk) noJob(ctx context.Context, id string) error {

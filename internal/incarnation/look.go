@@ -105,6 +105,9 @@ type Sign struct {
 	Format string
 	// Doubt says that the data is in doubt; empty if it is not.
 	Doubt string
+	// LacksFrom and LacksTill are the latest time whose changes the data may lack, because Redis was restored to
+	// data from its beginning. Zero: it was not. Till Doubt ends, LacksTill is Now.
+	LacksFrom, LacksTill time.Time
 }
 
 // Look reads the Sign of a gateway's data.
@@ -117,7 +120,12 @@ func Look(ctx context.Context, c redis.UniversalClient, gateway string) (Sign, e
 	if d.at > 0 {
 		s.Last = time.UnixMicro(d.at).UTC()
 	}
+	if marks := spans(d.marks); len(marks) > 0 {
+		last := marks[len(marks)-1]
+		s.LacksFrom, s.LacksTill = time.UnixMicro(last.from).UTC(), time.UnixMicro(last.to).UTC()
+	}
 	if d.doubt.from != 0 {
+		s.LacksFrom, s.LacksTill = time.UnixMicro(d.doubt.from).UTC(), s.Now
 		s.Doubt = fmt.Sprintf("Redis was restored to %s: check, then start one dispatcher with --after-restore", clockTime(d.doubt.from))
 	}
 	return s, nil
