@@ -29,6 +29,10 @@ type Rules struct {
 	// needs one.
 	Approvals string
 	Now       time.Time // on Redis's clock
+	// Beat is the last sign of life of the gateway's data, and SetBack is by how much Redis's clock was set
+	// back in all: both make a key older than Now alone says (key_age in record.lua).
+	Beat    time.Time
+	SetBack time.Duration
 	// Money returns the money of a replacing payload in the form stored in records. Nil: the gateway's jobs
 	// have none.
 	Money func(payload []byte) string
@@ -84,8 +88,14 @@ func (r Rules) expired(rec job.Record) bool {
 	return rec.Reason == job.Expired || (!rec.Job.Expires.IsZero() && !r.Now.Before(rec.Job.Expires))
 }
 
+// remembered reports whether the gateway still knows the key by its age, as key_age in record.lua counts it.
 func (r Rules) remembered(rec job.Record) bool {
-	return !rec.FirstCall.IsZero() && r.Now.Sub(rec.FirstCall) < r.KeyLifetime
+	now := r.Now
+	if r.Beat.After(now) {
+		now = r.Beat
+	}
+	age := max(now.Sub(rec.FirstCall), 0) + max(r.SetBack-rec.FirstCallBack, 0)
+	return !rec.FirstCall.IsZero() && age < r.KeyLifetime
 }
 
 // saidNo reports whether the gateway gave a definite no to the current key: the payment was refused, and no

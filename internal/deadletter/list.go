@@ -332,7 +332,7 @@ func (f Filter) fields(r job.Reason) []string {
 	if !f.ForBulkRun {
 		return record.Listed()
 	}
-	few := []string{"state", "generation", "reason", "parked_at", "cost", "expires_at", "first_call_at", "may_have_charged", "edited_at", "replays", "money"}
+	few := []string{"state", "generation", "reason", "parked_at", "cost", "expires_at", "first_call_at", "first_call_back", "may_have_charged", "edited_at", "replays", "money"}
 	if r == job.Refused {
 		few = append(few, "history")
 	}

@@ -17,6 +17,10 @@ func TestRules(t *testing.T) {
 	anyway := keys
 	anyway.ExpiredKeys = true
 	none := deadletter.Rules{Now: now, ExpiredKeys: true}
+	setBack := keys
+	setBack.SetBack = 23*time.Hour + 10*time.Minute
+	behind := keys
+	behind.Beat = now.Add(23 * time.Hour)
 	const forgotten = "the gateway has forgotten its idempotency key after 24h0m0s: look it up, or use --expired-keys"
 	const noKeys = `an earlier call may have charged, and the gateway keeps no idempotency keys: look it up, then use "dlq resolve"`
 	const late, alien = "its time to expire has passed", "not a job: there is nothing to send"
@@ -39,6 +43,9 @@ func TestRules(t *testing.T) {
 			History: []job.Call{{Verdict: "retry"}}}, job.KeepKey, ""},
 		{"refused unsent, key forgotten", keys, job.Record{Reason: job.Refused, FirstCall: old, Unsure: true}, "", forgotten},
 		{"exhausted, key lives", keys, job.Record{Reason: job.Exhausted, FirstCall: fresh, Unsure: true}, job.KeepKey, ""},
+		{"key lives, the clock was set back since its first call", setBack, job.Record{Reason: job.Exhausted, FirstCall: fresh, Unsure: true}, "", forgotten},
+		{"... mostly before it", setBack, job.Record{Reason: job.Exhausted, FirstCall: fresh, FirstCallBack: 23 * time.Hour, Unsure: true}, job.KeepKey, ""},
+		{"key lives, and the clock is behind the last sign of life", behind, job.Record{Reason: job.Exhausted, FirstCall: fresh, Unsure: true}, "", forgotten},
 		{"exhausted, key forgotten", keys, job.Record{Reason: job.Exhausted, FirstCall: old, Unsure: true}, "", forgotten},
 		{"exhausted, key forgotten, nobody marked it", keys, job.Record{Reason: job.Exhausted, FirstCall: old}, "", forgotten},
 		{"exhausted, key forgotten, anyway", anyway, job.Record{Reason: job.Exhausted, FirstCall: old, Unsure: true}, job.ForgetKey, ""},

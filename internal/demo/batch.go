@@ -123,7 +123,11 @@ func (s *stage) replay(ctx context.Context, r *Reckoning) error {
 	r.Refused = int(now.Parked[job.Refused])
 	again := deadletter.BulkRun{Store: deadletter.New(s.db.Client, g.Name), Clock: clock.Real{},
 		Filter: deadletter.Filter{Reasons: []job.Reason{job.Refused}}}
-	done, err := again.Replay(ctx, s.books, dispatch.Rules(g, now.Now))
+	rules, err := dispatch.Rules(ctx, s.db.Client, g)
+	if err != nil {
+		return err
+	}
+	done, err := again.Replay(ctx, s.books, rules)
 	r.Replayed = done.Taken
 	return err
 }

@@ -71,14 +71,14 @@ type Progress struct {
 
 // bulk prepares an action on the jobs of one gateway that the filter selects. It reads Redis's clock.
 func (g *Gateway) bulk(ctx context.Context, a Action, f deadletter.Filter, o Options) (*Bulk, error) {
-	now, err := g.Books.Look(ctx)
+	rules, err := dispatch.Rules(ctx, g.redis, g.Gateway)
 	if err != nil {
 		return nil, err
 	}
 	if err := g.checkPriority(a, o.Priority); err != nil {
 		return nil, err
 	}
-	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: dispatch.Rules(g.Gateway, now.Now)}
+	b := &Bulk{Gateway: g, Action: a, Options: o, Meant: g.newTally(), filter: f, rules: rules}
 	b.rules.ExpiredKeys, b.rules.MayBeCharged = o.ExpiredKeys, o.MayBeCharged
 	b.met = deadletter.Preview{Seen: deadletter.NewSeen(clock.Real{})}
 	if g.Approval.OfActs() {

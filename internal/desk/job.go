@@ -241,7 +241,7 @@ type ParkedWhole struct {
 
 // ParkedWhole returns everything known of a parked job, and what a replay would do.
 func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, error) {
-	now, err := f.Books.Look(ctx)
+	rules, err := dispatch.Rules(ctx, f.redis, f.Gateway.Gateway)
 	if err != nil {
 		return ParkedWhole{}, err
 	}
@@ -249,7 +249,6 @@ func (f Found) ParkedWhole(ctx context.Context, payload bool) (ParkedWhole, erro
 	v := ParkedWhole{Parked: ParkedOf(r, payload), Spent: r.Spent, Cost: r.Job.Cost, Key: f.key(r.KeyGeneration), Status: r.Status,
 		AcceptedAt: when(r.Accepted), At: when(r.Job.At), Expires: when(r.Job.Expires), FirstCall: when(r.FirstCall), Edited: when(r.Edited),
 		Unsure: r.InDoubt(), Amount: f.Money(r).Amount, Lookups: r.Looks, LastLook: r.LastSeen, Calls: callsOf(r)}
-	rules := dispatch.Rules(f.Gateway.Gateway, now.Now)
 	change, why := rules.Key(r)
 	switch {
 	case why != "":

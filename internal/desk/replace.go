@@ -12,7 +12,6 @@ import (
 	"spillway/internal/dispatch"
 	"spillway/internal/job"
 	"spillway/internal/producer"
-	"spillway/internal/record"
 	"spillway/internal/redisdb"
 	"spillway/internal/roles"
 	"spillway/internal/tracing"
@@ -143,17 +142,18 @@ func (r *Replacement) part(ctx context.Context, name string) (*replacing, error)
 		return nil, &job.Error{Code: job.CodeNotFound, Message: fmt.Sprintf("no gateway %q at this desk", name), Hint: "there are: " + r.desk.Names()}
 	}
 	p := &replacing{Gateway: g, deed: deadletter.Deed{Replaced: deadletter.NewExchange()}}
-	var now record.Standing
-	if err := r.patiently(ctx, func(ctx context.Context) (err error) { now, err = p.Books.Look(ctx); return err }); err != nil {
+	if err := r.patiently(ctx, func(ctx context.Context) (err error) {
+		p.rules, err = dispatch.Rules(ctx, p.redis, p.Gateway.Gateway)
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	p.rules = dispatch.Rules(p.Gateway.Gateway, now.Now)
 	p.rules.LoseAmounts, p.rules.Approvals = r.LoseAmounts, p.Books.ReplacedBy(roles.Identity{Name: r.Who, Person: r.Person, Proof: cmp.Or(r.Via, roles.ByRedis)})
 	if r.Look {
 		r.parts[name] = p
 		return p, nil
 	}
-	p.entry = p.Store.Entry(r.By.act(deadletter.Act{At: now.Now, What: "replace", Filter: r.Filter}))
+	p.entry = p.Store.Entry(r.By.act(deadletter.Act{At: p.rules.Now, What: "replace", Filter: r.Filter}))
 	if err := r.patiently(ctx, func(ctx context.Context) error { return p.entry.Begin(ctx) }); err != nil {
 		return nil, err
 	}

@@ -238,7 +238,11 @@ func (g *Gateway) newReplacement(t *testing.T) func(id, payload string) {
 	return func(id, payload string) {
 		t.Helper()
 		j := job.Job{ID: id, Payload: []byte(payload)}
-		if got, err := g.Store.Replace(t.Context(), dispatch.Rules(g.Gateway, time.Now()), []job.Job{j}, digests([]job.Job{j})); err != nil || got[0].Err != nil {
+		rules, err := dispatch.Rules(t.Context(), g.redis, g.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := g.Store.Replace(t.Context(), rules, []job.Job{j}, digests([]job.Job{j})); err != nil || got[0].Err != nil {
 			t.Fatal(got, err)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"spillway/internal/config"
 	"spillway/internal/deadletter"
 	"spillway/internal/gateway"
+	"spillway/internal/incarnation"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/producer"
@@ -215,9 +216,11 @@ func Store(c redis.UniversalClient, g config.Gateway) *deadletter.Store {
 	return s
 }
 
-// Rules returns which of a gateway's parked jobs may be sent again, at a time on Redis's clock.
-func Rules(g config.Gateway, now time.Time) deadletter.Rules {
-	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Asks: asksOf(g.Own()), RouteAsks: routeAsks(g), Now: now, Money: Money(g.Amount)}
+// Rules returns which of a gateway's parked jobs may be sent again now.
+func Rules(ctx context.Context, c redis.UniversalClient, g config.Gateway) (deadletter.Rules, error) {
+	s, err := incarnation.Look(ctx, c, g.Name)
+	return deadletter.Rules{Keys: g.Request.Key.Any(), KeyLifetime: g.Request.KeyCovers(), Asks: asksOf(g.Own()), RouteAsks: routeAsks(g), Now: s.Now, Beat: s.Beat, SetBack: s.SetBack,
+		Money: Money(g.Amount)}, err
 }
 
 // Box returns the box that seals and opens a gateway's payloads; nil if no encryption is configured.

@@ -171,13 +171,14 @@ func (s *shop) charges() map[string]int {
 // resolve settles jobs in doubt like a person who has looked them up, and replays those that were not charged.
 func (s *shop) resolve(charged, not []string) {
 	s.t.Helper()
-	now := time.Now()
+	rules, err := Rules(context.Background(), s.v.db.Client, s.g)
+	s.must(err)
 	clearing := func(ids []string) deadletter.BulkRun {
 		return deadletter.BulkRun{Store: Store(s.v.db.Client, s.g), Clock: clock.Real{}, Filter: deadletter.Filter{IDs: ids}}
 	}
-	done, err := clearing(charged).Done(context.Background(), Rules(s.g, now), s.g.Dedupe, "")
+	done, err := clearing(charged).Done(context.Background(), rules, s.g.Dedupe, "")
 	s.must(err)
-	again, err := clearing(not).NotDone(context.Background(), Books(s.v.db.Client, s.g), Rules(s.g, now))
+	again, err := clearing(not).NotDone(context.Background(), Books(s.v.db.Client, s.g), rules)
 	s.must(err)
 	if done.Taken != len(charged) || again.Taken != len(not) {
 		s.t.Errorf("resolved %+v of %d and %+v of %d", done, len(charged), again, len(not))

@@ -197,7 +197,11 @@ func (u *unit) recoverOnce(ctx context.Context) error {
 	if err != nil || !well {
 		return err
 	}
-	jobs, left, err := deadletter.New(u.redis, u.name).Again(ctx, Rules(s.cfg, now.Now), replayChunk)
+	rules, err := Rules(ctx, u.redis, s.cfg)
+	if err != nil {
+		return err
+	}
+	jobs, left, err := deadletter.New(u.redis, u.name).Again(ctx, rules, replayChunk)
 	if left > 0 {
 		u.log.Warn("exhausted jobs are left to a person: a replay would hold them back, see dlq show", "jobs", left)
 	}

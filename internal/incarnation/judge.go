@@ -34,6 +34,8 @@ type doubt struct {
 // data is what a gateway's data says about its own age; the fields of alive.lua.
 type data struct {
 	now, at int64
+	beat    int64 // at, on the clock as it was set since
+	back    int64 // by how much the clock was set back in all
 	line    string
 	v       string
 	gaps    []span

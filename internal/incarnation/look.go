@@ -50,7 +50,7 @@ var doubtLua string
 var confirmLua string
 
 var (
-	lookScript    = redisdb.NewScript(redisdb.NowLua, lookLua)
+	lookScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, lookLua)
 	beginScript   = redisdb.NewScript(redisdb.NowLua, beginLua)
 	raiseScript   = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, raiseLua)
 	wakeScript    = redisdb.NewScript(redisdb.NowLua, redisdb.AliveLua, wakeLua)
@@ -65,11 +65,11 @@ func look(ctx context.Context, c redis.UniversalClient, gateway string, now int6
 	if err != nil {
 		return data{}, err
 	}
-	if len(v) != 11 {
+	if len(v) != 13 {
 		return data{}, fmt.Errorf("look.lua answered with %d values: is another version of Spillway at work on this Redis?", len(v))
 	}
 	d := data{line: v[1], v: v[3], marks: v[5], gaps: spans(v[4]), doubt: doubt{line: v[8]}, moving: v[9], format: v[10]}
-	for i, to := range map[int]*int64{0: &d.now, 2: &d.at, 6: &d.doubt.from, 7: &d.doubt.seen} {
+	for i, to := range map[int]*int64{0: &d.now, 2: &d.at, 6: &d.doubt.from, 7: &d.doubt.seen, 11: &d.beat, 12: &d.back} {
 		if v[i] == "" {
 			continue
 		}
@@ -101,6 +101,10 @@ type Sign struct {
 	Last time.Time
 	// Now is the present time, on Redis's clock like Last.
 	Now time.Time
+	// Beat is the last sign of life as far as the clock was set back since, and SetBack is by how much it was set back
+	// in all.
+	Beat    time.Time
+	SetBack time.Duration
 	// Format is that of the data (redisdb.Format); empty: older than the first version, or no data.
 	Format string
 	// Doubt says that the data is in doubt; empty if it is not.
@@ -116,7 +120,7 @@ func Look(ctx context.Context, c redis.UniversalClient, gateway string) (Sign, e
 	if err != nil {
 		return Sign{}, err
 	}
-	s := Sign{Now: time.UnixMicro(d.now).UTC(), Format: d.format}
+	s := Sign{Now: time.UnixMicro(d.now).UTC(), Format: d.format, Beat: time.UnixMicro(d.beat).UTC(), SetBack: time.Duration(d.back) * time.Microsecond}
 	if d.at > 0 {
 		s.Last = time.UnixMicro(d.at).UTC()
 	}

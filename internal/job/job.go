@@ -73,12 +73,13 @@ type Record struct {
 	Reason        Reason
 	Error         string
 	ParkedAt      time.Time
-	Edited        time.Time // when an operator last replaced its payload; zero if never
-	Erased        time.Time // when its payload, error, reference and digest were erased; zero if never
-	Status        int       // HTTP status of the last answer; 0 if none
-	Money         string    // as MoneyField returns it; empty if the gateway's jobs have no money
-	Reference     string    // the gateway's own, of the call that succeeded; empty if it gave none
-	Unsure        bool      // a call with the current key may have charged
+	Edited        time.Time     // when an operator last replaced its payload; zero if never
+	Erased        time.Time     // when its payload, error, reference and digest were erased; zero if never
+	Status        int           // HTTP status of the last answer; 0 if none
+	Money         string        // as MoneyField returns it; empty if the gateway's jobs have no money
+	Reference     string        // the gateway's own, of the call that succeeded; empty if it gave none
+	Unsure        bool          // a call with the current key may have charged
+	FirstCallBack time.Duration // by how much Redis's clock had been set back in all at FirstCall
 	Settled       Settlement
 	Looks         int       // look-ups made since CallEnded that did not fail
 	NextLook      time.Time // when the next look-up is due; zero unless the job is pending
