@@ -192,6 +192,40 @@ func overviewOf(t *testing.T, cfg *config.Config) string {
 }
 
 // After "gateway rename", each job is called once, and its id is still known.
+// A gateway whose jobs are all done is not empty: their ids go with it, so that a file that is sent again is known.
+func TestARenameSaysWhatIsDone(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	r := newRenamed(t)
+	db, err := dispatch.Open(t.Context(), r.name("up"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := dispatch.Door(db.Client, r.name("up"), time.Minute).Admit(t.Context(), "up", []job.Job{{ID: "a", Payload: []byte("{}")}}, admission.Park); err != nil {
+		t.Fatal(err)
+	}
+	k := redisdb.NewKeys("up")
+	id, generation, _ := job.ParseTaskID(testkit.Pop(t, db.Client, k.Lines()))
+	books := dispatch.Books(db.Client, r.name("up").Gateways[0])
+	a, _, err := books.Open(t.Context(), id, generation, "w1", time.Minute)
+	if err == nil {
+		err = books.Done(t.Context(), a, job.Ending{Called: true, Status: 200, Verdict: job.VerdictDone, At: time.UnixMicro(1)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.name("stripe-eu")
+	for _, act := range [][]string{{"rename", "up", "stripe-eu"}, {"forget", "up"}} {
+		args := append(append([]string{"gateway"}, act...), "--why", "one name")
+		if got := r.run(args...); got.code != 0 || !strings.Contains(got.out+got.err, ": 0 jobs, and what is known of 1 done ones") {
+			t.Errorf("%v: %+v", act, got)
+		}
+		if got := r.run(append(args, "-o", "json")...); !strings.Contains(got.out, `"jobs_done":1,`) {
+			t.Errorf("%v: %+v", act, got)
+		}
+	}
+}
+
 func TestAGatewayIsRenamedWithItsJobs(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	r := newRenamed(t)

@@ -60,7 +60,10 @@ type Departure struct {
 	// Otherwise is how many of those were sent with another URL, method, encoding or key prefix than the new
 	// name's: they will be parked, not called.
 	Otherwise int64 `json:"sent_otherwise,omitempty"`
-	Done      bool  `json:"done"`
+	// Over is how many jobs were done under this name. Their ids, as long as they are known, and totals go
+	// with it.
+	Over int64 `json:"jobs_done"`
+	Done bool  `json:"done"`
 
 	seen   Unlisted
 	moving dispatch.Moving
@@ -82,6 +85,8 @@ func (d *Departure) Text() string {
 		what = "what can be read of its jobs"
 	case d.seen.Moving != "":
 		what = "the rest of what was begun before"
+	case d.Over > 0:
+		what += fmt.Sprintf(", and what is known of %d done ones", d.Over)
 	}
 	return d.What() + ": " + what
 }
@@ -105,7 +110,7 @@ func (d *Desk) Depart(ctx context.Context, old string, to config.Gateway) (*Depa
 	}
 	called, err := m.MayBeCharged(ctx)
 	u := looked[0]
-	return &Departure{Gateway: old, To: to.Name, Totals: u.Totals, Unsummed: u.Unsummed, Charged: called.Waiting + called.Parked, Otherwise: called.Otherwise, seen: u, moving: m}, err
+	return &Departure{Gateway: old, To: to.Name, Totals: u.Totals, Unsummed: u.Unsummed, Charged: called.Waiting + called.Parked, Otherwise: called.Otherwise, Over: u.Done, seen: u, moving: m}, err
 }
 
 // HeldBack returns why it must not be done, or nil.
