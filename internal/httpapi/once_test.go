@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -10,7 +11,9 @@ import (
 	"sync"
 	"testing"
 
+	"spillway/internal/job"
 	"spillway/internal/roles"
+	"spillway/internal/testkit"
 )
 
 // memory is a Once in memory.
@@ -98,6 +101,56 @@ func TestAnActThatStoppedHalfwayGoesOnByTheSameKey(t *testing.T) {
 	for i, want := range []string{`{"steps":1}`, `{"steps":2}`, `{"steps":2}`} {
 		if w := act(t.Context(), a); strings.TrimSpace(w.Body.String()) != want || (w.Header().Get("Idempotency-Replayed") == "true") != (i == 2) {
 			t.Errorf("%d: %s, want %s", i, w.Body, want)
+		}
+	}
+}
+
+// A key that stands twice in a body is refused before anything is done: the last one would win, and nobody knows which was meant.
+func TestABodyHasEachKeyOnce(t *testing.T) {
+	t.Parallel()
+	done := 0
+	a := acting(Document, func(context.Context) (any, error) { done++; return map[string]int{}, nil })
+	for body, want := range map[string]string{
+		`{"why":"a","why":"b"}`:              `the key \"why\" stands twice in one object`,
+		`{"why":"a","\u0077hy":"b"}`:         `the key \"why\" stands twice in one object`,
+		`{"why":"a","Why":"b"}`:              `the keys \"why\" and \"Why\" of one object mean the same`,
+		`{"ids":["x"],"of":{"to":1,"to":2}}`: `the key \"to\" stands twice in one object`,
+		`{"why":"a","of":{"to":1,"TO":2}}`:   "",
+		`{"why":"why","ids":["why","why"]}`:  "",
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://localhost/v1/act", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		before := done
+		a.ServeHTTP(w, r)
+		if want == "" && (w.Code != 200 || done != before+1) {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+		if want != "" && (w.Code != 400 || done != before || !strings.Contains(w.Body.String(), want)) {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}
+
+// That an operation is not possible is the caller's matter. A fault of the dispatcher is an error in its log.
+func TestARefusedOperationIsNoErrorInTheLog(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err          error
+		status       int
+		level, about string
+	}{
+		"refused": {&job.Error{Code: job.CodeFailed, Message: "the batch is cancelled"}, 409, "INFO", "the batch is cancelled"},
+		"a fault": {errors.New("wires crossed"), 500, "ERROR", "wires crossed"},
+	} {
+		var log testkit.Log
+		a := acting(Document, func(context.Context) (any, error) { return nil, tc.err })
+		a.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		if w := act(t.Context(), a); w.Code != tc.status {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if text := log.String(); strings.Count(text, "level=") != 1 || !strings.Contains(text, "level="+tc.level) || !strings.Contains(text, tc.about) {
+			t.Errorf("%s: %s", name, text)
 		}
 	}
 }

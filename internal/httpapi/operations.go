@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/producer"
 	"spillway/internal/redisdb"
 	"spillway/internal/roles"
 )
@@ -123,6 +124,11 @@ func (a *API) requestOf(w http.ResponseWriter, r *http.Request, o Operation) (re
 	request = o.Request()
 	if err := o.Read(request, r.PathValue, r.URL.Query(), text); err != nil {
 		return nil, "", new(problemOf(err))
+	}
+	if text != nil {
+		if err := producer.Once(text); err != nil {
+			return nil, "", new(newProblem(codeRequest, "the body is not what this operation takes: "+err.Error(), "send one JSON object, with each key once"))
+		}
 	}
 	return request, r.Method + " " + r.URL.Path + "\n" + string(text), nil
 }
@@ -340,12 +346,22 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// operationProblem returns an error in the words of the command line.
+// operationProblem returns an error in the words of the command line. A refusal is the caller's matter, and no fault
+// of the dispatcher.
 func (a *API) operationProblem(r *http.Request, o Operation, err error) problem {
-	p := a.problemOf(r, err)
 	if errors.Is(err, context.Canceled) && a.stopping.Load() && r.Context().Err() == nil {
 		err = errStopping
 	}
+	p := o.problemOf(r, err)
+	if p.Code == codeNotPossible {
+		a.cfg.Log.Info("an operation was refused", "method", r.Method, "route", r.Pattern, "error", err)
+	}
+	a.logFault(r, p, err)
+	return p
+}
+
+func (o Operation) problemOf(r *http.Request, err error) problem {
+	p := tellable(r, err)
 	e, is := errors.AsType[*job.Error](redisdb.Coded(err))
 	if damaged, found := errors.AsType[*redisdb.DamagedError](err); !is && found {
 		p.Detail, p.Hint = err.Error(), "look at these keys; nothing of ours writes them so: "+damaged.Keys[0].Name

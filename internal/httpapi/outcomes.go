@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"spillway/internal/job"
+	"spillway/internal/producer"
 )
 
 // Outcomes is the outcome feed of one gateway. An empty cursor precedes the first outcome.
@@ -274,11 +276,15 @@ func acknowledgementOf(r *http.Request) (ack acknowledgement, p *problem) {
 	for name := range r.URL.Query() {
 		return ack, new(newProblem(codeRequest, fmt.Sprintf("there is no parameter %.40q", name), "reader and cursor stand in the body"))
 	}
-	d := json.NewDecoder(io.LimitReader(r.Body, ackMost))
+	var text bytes.Buffer
+	d := json.NewDecoder(io.TeeReader(io.LimitReader(r.Body, ackMost), &text))
 	d.DisallowUnknownFields()
 	err := d.Decode(&ack)
 	if _, behind := d.Token(); err != nil || behind != io.EOF || slices.Contains([]string{ack.Reader, ack.Cursor}, "") {
 		return ack, new(newProblem(codeRequest, `the body is not an acknowledgement`, `send {"reader": "NAME", "cursor": "CURSOR"} with the cursor of the last line that you have`))
+	}
+	if err := producer.Once(text.Bytes()); err != nil {
+		return ack, new(newProblem(codeRequest, "the body is not an acknowledgement: "+err.Error(), "write each key once"))
 	}
 	return ack, nil
 }

@@ -198,14 +198,24 @@ func (a *API) show(w http.ResponseWriter, r *http.Request, look func(context.Con
 
 // problemOf returns what the caller may know of an error, and logs the rest.
 func (a *API) problemOf(r *http.Request, err error) problem {
+	p := tellable(r, err)
+	a.logFault(r, p, err)
+	return p
+}
+
+// tellable returns what the caller may know of an error.
+func tellable(r *http.Request, err error) problem {
 	if r.Context().Err() != nil { // the caller has gone
 		return newProblem(codeUnavailable, "the caller has gone", "")
 	}
-	p := problemOf(err)
+	return problemOf(err)
+}
+
+// logFault logs an error of which the caller is told only that there was one.
+func (a *API) logFault(r *http.Request, p problem, err error) {
 	if p.Status == http.StatusInternalServerError {
 		a.cfg.Log.Error("a request failed", "method", r.Method, "route", r.Pattern, "error", err)
 	}
-	return p
 }
 
 func noGateway(name string) problem {
