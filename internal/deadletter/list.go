@@ -135,7 +135,11 @@ func (s *Store) byID(ctx context.Context, ids []string) iter.Seq2[job.Record, er
 				yield(job.Record{}, err)
 				return
 			}
-			found = append(found, records...)
+			for _, r := range records {
+				if r.State != "" { // otherwise there is none
+					found = append(found, r)
+				}
+			}
 		}
 		slices.SortFunc(found, func(a, b job.Record) int { return a.ParkedAt.Compare(b.ParkedAt) })
 		for _, r := range found {

@@ -236,15 +236,22 @@ func (s *Selection) Each(ctx context.Context, visit func(*Gateway, job.Record) e
 	if err != nil || s.Filter.Limit > 0 && n == s.Filter.Limit {
 		return nil, err
 	}
-	for _, id := range s.Filter.IDs {
-		if !met[id] && !slices.Contains(missing, id) {
-			missing = append(missing, id)
-		}
-	}
+	missing = unmet(s.Filter.IDs, met)
 	if len(missing) > 0 && len(met) == 0 {
 		return nil, s.NotParked(ctx, missing)
 	}
 	return missing, nil
+}
+
+// unmet returns the ids that were not met, each once.
+func unmet(ids []string, met map[string]bool) (missing []string) {
+	named := map[string]bool{}
+	for _, id := range ids {
+		if !met[id] && !named[id] {
+			named[id], missing = true, append(missing, id)
+		}
+	}
+	return missing
 }
 
 // each visits the jobs and counts them. It sets in met the filter's ids that were found.
