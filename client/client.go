@@ -107,7 +107,7 @@ func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse
 const (
 	// answerWithin is how long the head of an answer may take. It is longer than the longest wait for outcomes, and than a search.
 	answerWithin = 75 * time.Second
-	// answerMost bounds an answer that is not a stream, in bytes.
+	// answerMost bounds an answer that is not a stream, and a line of one, in bytes.
 	answerMost = 64 << 20
 
 	asJSON   = "application/json"
@@ -213,7 +213,7 @@ func (c *Client) eachLine(ctx context.Context, k call, take func([]byte) error) 
 	}
 	defer back.Body.Close()
 	for lines := bufio.NewReader(back.Body); ; {
-		text, err := lines.ReadBytes('\n')
+		text, err := readLine(lines)
 		if err == io.EOF && len(text) == 0 {
 			return nil
 		}
@@ -222,6 +222,23 @@ func (c *Client) eachLine(ctx context.Context, k call, take func([]byte) error) 
 		}
 		if err := take(text); err != nil {
 			return &Error{Code: NoAnswer, Status: back.StatusCode, Detail: "a line of the answer can't be read: " + err.Error(), Err: err}
+		}
+	}
+}
+
+// errLong is the error for a line that no dispatcher sends.
+var errLong = errors.New("a line of it has no end")
+
+// readLine reads a line with its end, of up to answerMost bytes.
+func readLine(from *bufio.Reader) (text []byte, err error) {
+	for {
+		part, err := from.ReadSlice('\n')
+		if len(text)+len(part) > answerMost {
+			return nil, errLong
+		}
+		text = append(text, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return text, err
 		}
 	}
 }

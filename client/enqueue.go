@@ -243,7 +243,7 @@ type taken struct {
 func (e *enqueuing) read(from io.Reader, jobs []int, gateway string) (open *Error) {
 	lines := bufio.NewReader(from)
 	for {
-		text, err := lines.ReadBytes('\n')
+		text, err := readLine(lines)
 		if err != nil {
 			return e.missing(err, jobs, gateway, open)
 		}
