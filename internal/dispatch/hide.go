@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/base64"
+	"encoding/hex"
 	"html"
 	"net/url"
 	"regexp"
@@ -40,8 +41,8 @@ type needle struct {
 	word bool
 }
 
-// needlesOf returns the texts to search for, for one secret: itself, itself with + for spaces as in forms, and
-// its base64.
+// needlesOf returns the texts to search for, for one secret: itself, itself with + for spaces as in forms, its
+// hexadecimal digits, and its base64.
 func needlesOf(secret string) []needle {
 	whole := needle{text: []byte(secret), least: len(secret)}
 	if len(secret) < leastPrefix {
@@ -54,6 +55,10 @@ func needlesOf(secret string) []needle {
 	if strings.Contains(secret, " ") {
 		form := strings.ReplaceAll(secret, " ", "+")
 		all = append(all, needle{text: []byte(form), least: len(form)})
+	}
+	digits := hex.EncodeToString([]byte(secret))
+	for _, text := range []string{digits, strings.ToUpper(digits)} {
+		all = append(all, needle{text: []byte(text), least: 2 * whole.least})
 	}
 	for before := range 3 {
 		// In base64, a text has one of three forms, depending on its offset. Its first and last letters depend

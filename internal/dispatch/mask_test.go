@@ -106,6 +106,7 @@ func TestSecretsAreMaskedHoweverTheyAreSpelled(t *testing.T) {
 		"form in a form": url.QueryEscape(form), "HTML in JSON": `sk_live_ab\u0026#43;cd/ef==\u0026amp;\u0026lt;\u0026#39;x`,
 		"base64": base64.StdEncoding.EncodeToString([]byte(secret)), "base64 for URLs": base64.RawURLEncoding.EncodeToString([]byte(secret)),
 		"base64 behind a name": base64.StdEncoding.EncodeToString([]byte(":" + secret)), "base64 behind two": base64.StdEncoding.EncodeToString([]byte("u:" + secret + ":x")),
+		"digits": fmt.Sprintf("%x", secret), "digits of capitals": fmt.Sprintf("%X", secret), "digits of its beginning": fmt.Sprintf("%x", secret[:13]),
 		"base64 in a form": url.QueryEscape(base64.StdEncoding.EncodeToString([]byte(secret))),
 		"its beginning":    secret[:8], "more of its beginning": secret[:13], "its beginning in a form": strings.ToLower(url.QueryEscape(secret[:13])),
 	} {
