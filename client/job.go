@@ -140,13 +140,14 @@ func (c *Client) Job(ctx context.Context, gateway, id string) (JobView, error) {
 	return get[JobView](ctx, c, nil, "v1", "gateways", gateway, "jobs", id)
 }
 
-// Search selects jobs: all conditions must hold, and there must be an ID or a field.
+// Search selects jobs: all conditions must hold, and there must be an ID, a reference or a field.
 type Search struct {
-	ID       string            `json:"id,omitempty"`       // the beginning of the id
-	Fields   map[string]string `json:"fields,omitempty"`   // what stands in the payload, by "payload.customer"
-	Gateways []string          `json:"gateways,omitempty"` // none: all of the configuration
-	Limit    int               `json:"limit,omitempty"`    // about how many jobs a page has, up to 1,000; 0: 100
-	After    string            `json:"after,omitempty"`    // the Next of the page before
+	ID        string            `json:"id,omitempty"`        // the beginning of the id
+	Reference string            `json:"reference,omitempty"` // the gateway's own of the payment, whole
+	Fields    map[string]string `json:"fields,omitempty"`    // what stands in the payload, by "payload.customer"
+	Gateways  []string          `json:"gateways,omitempty"`  // none: all of the configuration
+	Limit     int               `json:"limit,omitempty"`     // about how many jobs a page has, up to 1,000; 0: 100
+	After     string            `json:"after,omitempty"`     // the Next of the page before
 }
 
 // JobHits is a page of a search.

@@ -98,24 +98,26 @@ func (p *program) jobTable(v remote.JobShown, most int, payload bool) error {
 // findFlags are the flags of "find".
 type findFlags struct {
 	gateways, fields []string
+	reference        string
 	limit            int
 }
 
 func findCommand(p *program) *cobra.Command {
 	f := &findFlags{}
 	cmd := &cobra.Command{
-		Use: "find [BEGINNING-OF-ID] [--field payload.FIELD=VALUE]...", Short: "Find jobs by the prefix of their ids, or by fields of their payloads",
-		Long: `Find lists the jobs whose ids begin with the given text and whose payloads have all the given fields. A
-field is a string, a number as written in the payload, true or false, and must be equal. Only jobs that are
-neither done nor discarded have a payload: finished jobs are found by id only. Sealed payloads need the keys
-of the configuration.
+		Use: "find [BEGINNING-OF-ID] [--reference REF] [--field payload.FIELD=VALUE]...", Short: "Find jobs by the prefix of their ids, the gateway's reference, or fields of their payloads",
+		Long: `Find lists the jobs whose ids begin with the given text, whose reference is the given one, and whose
+payloads have all the given fields. The reference is the gateway's own, as in its settlement report; jobs
+have one if the configuration says where answers have it. A field is a string, a number as written in the
+payload, true or false, and must be equal. Only jobs that are neither done nor discarded have a payload:
+finished jobs are found by id and reference only. Sealed payloads need the keys of the configuration.
 
 Redis does not sort ids, so find reads all keys, some hundred thousand a second, and some ten thousand
-payloads a second. It does not show payloads.`,
-		Example: "  dispatcher find inv-2026-11\n  dispatcher find --field payload.customer=cus_1042 -g stripe\n  dispatcher find inv- --field payload.address.city=Bonn --limit 10 -o json",
+records or payloads a second. It does not show payloads. If it finds no job, its exit code is 4.`,
+		Example: "  dispatcher find inv-2026-11\n  dispatcher find --reference ch_3K -g stripe\n  dispatcher find --field payload.customer=cus_1042 -g stripe\n  dispatcher find inv- --field payload.address.city=Bonn --limit 10 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := desk.JobSearch{Limit: f.limit}
+			q := desk.JobSearch{Limit: f.limit, Reference: f.reference}
 			if len(args) == 1 {
 				q.Prefix = args[0]
 			}
@@ -124,6 +126,7 @@ payloads a second. It does not show payloads.`,
 	}
 	gatewaysFlag(cmd, &f.gateways, "only jobs of this `GATEWAY`; repeatable (default: all of the file)")
 	cmd.Flags().StringArrayVar(&f.fields, "field", nil, "only jobs with this `FIELD=VALUE` in the payload: payload.customer=cus_1; repeatable: all of them")
+	cmd.Flags().StringVar(&f.reference, "reference", "", "only the job with this `REF` of the gateway, such as ch_3K")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "stop at `N` jobs (default: all)")
 	return cmd
 }
@@ -145,7 +148,7 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 		return err
 	}
 	defer d.Close()
-	of := remote.SearchOf{At: remote.At{Gateways: f.gateways}, ID: q.Prefix, Fields: map[string]string{}, Limit: min(q.Limit, remote.MostFound)}
+	of := remote.SearchOf{At: remote.At{Gateways: f.gateways}, ID: q.Prefix, Reference: q.Reference, Fields: map[string]string{}, Limit: min(q.Limit, remote.MostFound)}
 	for _, field := range q.Fields {
 		of.Fields["payload."+field.Path] = field.Value
 	}
@@ -157,14 +160,14 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 	if err := out.flush(); err != nil {
 		return err
 	}
-	if out.rows == 0 && !p.JSON() {
-		p.remark("no such job")
-	}
 	if f.limit > 0 && out.rows == f.limit {
 		p.remark("there may be more: find stopped at --limit %d", f.limit)
 	}
 	if unread > 0 {
 		p.remark("the payloads of %s can't be read, so they may match or not", job.JobsText(unread))
+	}
+	if out.rows == 0 {
+		return &job.Error{Code: job.CodeNotFound, Message: "no such job", Hint: "an id or a reference has to be written as it is, capitals too; a job is forgotten when it was over for longer than dedupe"}
 	}
 	return nil
 }

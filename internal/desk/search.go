@@ -25,11 +25,13 @@ const (
 
 // JobSearch selects jobs: all of its conditions must hold.
 type JobSearch struct {
-	Prefix string        // prefix of the id
-	Fields []FieldIs     // required payload values; jobs that are over have no payload
-	After  string        // cursor of the previous page; empty: the beginning
-	Limit  int           // about how many jobs to find at most; 0: JobsFound
-	Within time.Duration // longest duration; 0: until the page is full or mostScanned keys were scanned
+	Prefix string // prefix of the id
+	// Reference is the gateway's own of the payment; empty: any.
+	Reference string
+	Fields    []FieldIs     // required payload values; jobs that are over have no payload
+	After     string        // cursor of the previous page; empty: the beginning
+	Limit     int           // about how many jobs to find at most; 0: JobsFound
+	Within    time.Duration // longest duration; 0: until the page is full or mostScanned keys were scanned
 }
 
 // FieldIs is a payload field and its required value: a text, a number as written, true or false.
@@ -83,22 +85,26 @@ type JobHits struct {
 	Next   *string `json:"next"` // cursor of the next page; nil if all keys were scanned
 }
 
-// Search finds jobs of the desk's gateways by id and payload. Redis has no index of either, so it scans the
-// keys. It stops when its page is full or its time has passed, and returns what it has found. A job admitted
+// Search finds jobs of the desk's gateways by id, reference and payload. Redis has no index of these, so it scans
+// the keys. It stops when its page is full or its time has passed, and returns what it has found. A job admitted
 // meanwhile may be missing, and a job may be on two pages. An error with code usage says that there are no
 // conditions, or that the cursor is invalid.
 func (d *Desk) Search(ctx context.Context, q JobSearch) (JobHits, error) {
-	if q.Prefix == "" && len(q.Fields) == 0 {
-		return JobHits{}, usage("name the beginning of an id, or a field of the payload", "nothing is searched for")
+	if q.Prefix == "" && q.Reference == "" && len(q.Fields) == 0 {
+		return JobHits{}, usage("name the beginning of an id, the gateway's reference, or a field of the payload", "nothing is searched for")
 	}
 	books, hits := make([]*ledger.Books, len(d.Gateways)), JobHits{Jobs: []JobHit{}}
 	for i, g := range d.Gateways {
 		books[i] = g.Books
 	}
 	where := ledger.PrefixSearch{Prefix: q.Prefix, After: q.After, Jobs: cmp.Or(q.Limit, JobsFound), Keys: mostScanned, Within: q.Within}
-	if len(q.Fields) > 0 {
+	if q.Reference != "" || len(q.Fields) > 0 {
+		where.Payloads = len(q.Fields) > 0
 		where.Keep = func(r job.Record) bool {
-			if r.Unopened != nil {
+			if q.Reference != "" && r.Reference != q.Reference {
+				return false
+			}
+			if where.Payloads && r.Unopened != nil {
 				hits.Unread++
 			}
 			return q.means(r)

@@ -193,9 +193,10 @@ type PrefixSearch struct {
 	Keys   int64  // or after examining about this many Redis keys
 	// Within is how long the search may take; 0 means any time.
 	Within time.Duration
-	// Keep selects jobs by their record, whose payload is read and opened. Nil selects all, and no record is
-	// read.
-	Keep func(job.Record) bool
+	// Keep selects jobs by their record. Nil selects all, and no record is read. With Payloads, payloads are
+	// read and opened, too.
+	Keep     func(job.Record) bool
+	Payloads bool
 }
 
 // PrefixFound is the result of a PrefixSearch.
@@ -265,7 +266,7 @@ func (q PrefixSearch) kept(ctx context.Context, b *Books, ids []string) (kept []
 	if q.Keep == nil {
 		return ids, nil
 	}
-	for r, err := range b.Records(ctx, ids, true) {
+	for r, err := range b.Records(ctx, ids, q.Payloads) {
 		if err != nil {
 			return nil, fmt.Errorf("read the jobs of %s: %w", b.cfg.Gateway, err)
 		}

@@ -274,6 +274,8 @@ var Examine = &Op[At, None, Examined]{About{Name: "getDoctor", Need: roles.View,
 type SearchOf struct {
 	ID     string            `json:"id,omitempty"`     // the beginning of the id
 	Fields map[string]string `json:"fields,omitempty"` // what stands in the payload, by "payload.customer"
+	// Reference is the gateway's own of the payment, whole.
+	Reference string `json:"reference,omitempty"`
 	At
 	Limit int    `json:"limit,omitempty"` // about how many jobs a page has; 0: 100
 	After string `json:"after,omitempty"` // the next of the page before
@@ -288,7 +290,7 @@ var Search = &Op[SearchOf, None, desk.JobHits]{About{Name: "searchJobs", Need: r
 		if q.Limit < 0 || q.Limit > MostFound {
 			return v, usage("", "limit is not a number from 1 to "+job.CountText(MostFound))
 		}
-		of := desk.JobSearch{Prefix: q.ID, After: q.After, Limit: q.Limit, Within: desk.ScanFor}
+		of := desk.JobSearch{Prefix: q.ID, Reference: q.Reference, After: q.After, Limit: q.Limit, Within: desk.ScanFor}
 		for name, value := range q.Fields {
 			field, err := desk.NewField(name, value, "fields")
 			if err != nil {

@@ -62,7 +62,7 @@ func TestEachProgramHasTheLeastRightsInRedis(t *testing.T) {
 	w.shown(t, time.Minute, "all to be over", func() bool { s := w.status(); return s.Done+s.Parked["refused"] == 200 })
 	w.provider.Set(provider.Config{})
 	for _, args := range [][]string{
-		{"status"}, {"batch", "b1"}, {"batch", "list"}, {"batch", "b1", "--export"}, {"job", "inv-00001"}, {"find", "inv-*"}, {"export"}, {"dlq", "list"}, {"dlq", "stats"}, {"dlq", "export"}, {"dlq", "history"},
+		{"status"}, {"batch", "b1"}, {"batch", "list"}, {"batch", "b1", "--export"}, {"job", "inv-00001"}, {"find", "inv-"}, {"export"}, {"dlq", "list"}, {"dlq", "stats"}, {"dlq", "export"}, {"dlq", "history"},
 		{"answers"}, {"calls"}, {"processes"}, {"gateway", "list"}, {"limit", "show"}, {"audit"}, {"outcomes", "-g", "stripe"}, {"lane", "list", "-g", "stripe"},
 	} {
 		as("viewer", "dispatcher", args...)
