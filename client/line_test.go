@@ -8,15 +8,12 @@ import (
 	"testing"
 )
 
-// endless is a line of 96 MiB. It counts what was read of it.
+// endless is a line of 96 MiB of whatever is in the buffer. It counts what was read of it.
 type endless struct{ read int }
 
 func (e *endless) Read(to []byte) (int, error) {
 	if e.read >= 96<<20 {
 		return 0, io.EOF
-	}
-	for i := range to {
-		to[i] = 'a'
 	}
 	e.read += len(to)
 	return len(to), nil
