@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // maxDepth bounds nesting. Redis's JSON decoder gives up at 1000.
@@ -51,24 +50,6 @@ func (p *parser) object(text []byte) error {
 	p.spaces = within
 	if p.pos != len(p.in) {
 		return p.fail("something follows the object")
-	}
-	return nil
-}
-
-// Once reports a key that stands twice in one object of a JSON text, which is one object. The keys of the object
-// itself are compared without regard to case, as encoding/json reads them.
-func Once(text []byte) error {
-	var p parser
-	if err := p.object(text); err != nil {
-		return err
-	}
-	seen := make(map[string]string, len(p.members))
-	for _, m := range p.members {
-		name := strings.ToLower(string(m.key))
-		if other, twice := seen[name]; twice {
-			return fmt.Errorf("the keys %s and %s of one object mean the same", show([]byte(other)), show(m.key))
-		}
-		seen[name] = string(m.key)
 	}
 	return nil
 }
