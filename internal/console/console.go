@@ -79,6 +79,7 @@ type shownGateways struct {
 
 // New returns the console.
 func New(cfg Config) *Console {
+	pages() // so that a fault in one shows at the start
 	c := &Console{cfg: cfg}
 	c.Use(cfg.Gateways)
 	c.ctx, c.halt = context.WithCancel(context.Background())

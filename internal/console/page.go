@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"spillway/internal/desk"
@@ -29,7 +30,8 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-var pages = parsePages()
+// pages is parsed on first use: most commands of the program show no page.
+var pages = sync.OnceValue(parsePages)
 
 // parsePages combines each page with the layout. The files are embedded: a fault in one is a programming error.
 func parsePages() map[string]*template.Template {
@@ -118,7 +120,7 @@ func (b *base) fill(c *Console, r *http.Request) {
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, name string, v view) {
 	v.fill(c, r)
 	var page bytes.Buffer
-	if err := pages[name].ExecuteTemplate(&page, "layout", v); err != nil {
+	if err := pages()[name].ExecuteTemplate(&page, "layout", v); err != nil {
 		c.cfg.Log.Error("a page of the console could not be made", "page", name, "error", err)
 		http.Error(w, "this page could not be made; the log says more", http.StatusInternalServerError)
 		return
