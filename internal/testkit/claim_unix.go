@@ -30,3 +30,13 @@ func claim(port int) bool {
 	claims = append(claims, f) // its lock goes with the process
 	return true
 }
+
+// lock waits until no other process has the lock of a file, and takes it.
+func lock(path string) (unlock func()) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
+	if err != nil {
+		return func() {} // without the file there is no lock
+	}
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	return func() { _ = f.Close() }
+}

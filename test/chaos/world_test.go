@@ -38,9 +38,8 @@ func TestMain(m *testing.M) {
 		bin = dir
 		flag.Parse()
 		_ = flag.Set("test.parallel", "6") // they wait more than they work
-		build := exec.Command("go", "build", "-race", "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
+		if err := testkit.Programs(dir, true); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

@@ -38,9 +38,8 @@ func TestMain(m *testing.M) {
 		if *soak == 0 { // the stories wait more than they work: more of them at once than there are processors
 			_ = flag.Set("test.parallel", "8")
 		}
-		build := exec.Command("go", "build", fmt.Sprintf("-race=%v", testkit.Race), "-ldflags=-s -w", "-o", dir, "spillway/cmd/...")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
+		if err := testkit.Programs(dir, testkit.Race); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

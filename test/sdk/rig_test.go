@@ -33,8 +33,8 @@ type world struct {
 func newWorld(t *testing.T, gateways ...string) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), server: fmt.Sprintf("http://127.0.0.1:%d", testkit.FreePort(t))}
-	if out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", w.dir, "spillway/cmd/...").CombinedOutput(); err != nil {
-		t.Fatalf("build the programs: %v\n%s", err, out)
+	if err := testkit.Programs(w.dir, false); err != nil {
+		t.Fatal(err)
 	}
 	provider := httptest.NewServer(http.HandlerFunc(charge))
 	t.Cleanup(provider.Close)
