@@ -7,10 +7,12 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/record"
+	"spillway/internal/testkit"
 )
 
 // Something else writes to the record of a pending job. Other jobs are still asked about. The job itself goes on, or is parked with an error that says what to look at.
 func TestADamagedPendingJobIsAskedForOrPutAside(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for _, field := range []string{"generation", "key_generation", "spent", "accepted_at", "cost", "first_call_at", "call_ended_at", "asked", "absent", "ask_failed", "ask_failing", "ask_owner",
 		"accepted_by_gateway", "absent_key", "failures", "money", "pieces", "history", "calls", "replays", "outages_met", "last_outage"} {

@@ -12,6 +12,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/record"
+	"spillway/internal/testkit"
 )
 
 // firstLook is how long after the end of a call these gateways are asked.
@@ -372,6 +373,7 @@ func TestPendingJobsAreParkedWhenNobodyAsks(t *testing.T) {
 
 // Look-ups are made when they are due, and no more of them than their limits allow, over all processes and in every window.
 func TestLookUpsKeepTheirLimits(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		limits []ledger.AskLimit

@@ -33,6 +33,7 @@ func idsOf(jobs []job.Job) (ids []string) {
 // Two files, each with its own moment, come in at once and in many chunks, and workers pull while the mover is still moving. Each file is called in
 // its order, the one that was due first goes first, and both before what waits already.
 func TestAFileOfOneMomentIsCalledInItsOrder(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, on := range map[string]func(*bench){"a server": func(*bench) {}, "the Redis inside": (*bench).inside} {
 		for _, n := range []int{5, 90, 1000} {

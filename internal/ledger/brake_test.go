@@ -11,6 +11,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/record"
+	"spillway/internal/testkit"
 )
 
 // braking is a bench whose batches stop themselves by a brake.
@@ -168,6 +169,7 @@ func TestABatchWhoseFirstCallsAreRefusedStopsItself(t *testing.T) {
 
 // Fewer refusals than the share do not stop a batch, however many come later. Neither do those of jobs without a batch, or with the brake off.
 func TestWhatDoesNotStopABatch(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		brake job.Brake

@@ -11,6 +11,7 @@ import (
 	"spillway/internal/deadletter"
 	"spillway/internal/job"
 	"spillway/internal/ledger"
+	"spillway/internal/testkit"
 )
 
 // flowModel is a gateway with flows, and what its admission should do, computed from lists and nothing else.
@@ -226,8 +227,9 @@ func (c *flowModel) pass(steps int64) {
 // Which jobs go in, are parked, and go in again agrees with the model. No job waits behind jobs of another flow, the order in a flow stays, the bucket gives no more
 // than it has, and every parked job goes in in the end.
 func TestRoomIsSharedAmongFlows(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
-	for seed := range uint64(25) {
+	for seed := range uint64(testkit.Often(8, 25)) {
 		c := newFlowModel(t, seed)
 		for range 120 {
 			switch c.rnd.IntN(8) {

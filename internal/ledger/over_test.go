@@ -146,6 +146,7 @@ func (b *bench) usedMemory() int {
 
 // Discarding jobs frees memory when Redis fills up.
 func TestADiscardFreesTheMemory(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	b := setup(t, 1, nil)
 	b.on(testkit.Server(t).Client())

@@ -11,11 +11,13 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/record"
+	"spillway/internal/testkit"
 )
 
 // TestEveryJobIsInExactlyOnePlace does random things in random order, with workers that die and stall, and compares
 // the books with a plain model: each accepted job is in the one place that its record names, and no job is done twice.
 func TestEveryJobIsInExactlyOnePlace(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {

@@ -14,6 +14,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/ledger"
 	"spillway/internal/queue"
+	"spillway/internal/testkit"
 )
 
 // One script takes a chunk in: jobs of two batches and of none, parked for two reasons, with small, large and unreadable amounts, each
@@ -110,6 +111,7 @@ func (b *bench) parksOfAllKinds() (jobs []job.Return) {
 
 // A chunk of all kinds of job leaves exactly the same fields as the same jobs one by one, and no record keeps what is past.
 func TestAChunkThatGoesInAgainLeavesWhatItsJobsWouldLeave(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for n, act := range []func() string{nil, func() string { return "7" }, deadletter.ByItself} {
 		at := func(suffix string) (*bench, *ledger.Books, []job.Return) {

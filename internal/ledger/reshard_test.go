@@ -100,6 +100,7 @@ func TestAJobIsKnownWhileItsRecordIsOnAnotherNode(t *testing.T) {
 
 // Offers that meet a slot on its way to another node are put off, whatever has moved already. No job is reported as wrong.
 func TestOffersWaitWhileKeysMove(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	for name, stay := range map[string]func(*moving) []string{
 		"all but the records": func(m *moving) []string { return []string{m.keys.Job("paid"), m.keys.Job("dear")} },
@@ -131,6 +132,7 @@ func TestOffersWaitWhileKeysMove(t *testing.T) {
 
 // While keys move, a replay readmits no job: it could find a record on one node, and not be allowed to write its task there, halfway through the chunk.
 func TestNothingIsTakenInAgainWhileKeysMove(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	own := func(m *moving, ids ...string) (keys []string) {
 		for _, id := range ids {

@@ -231,6 +231,7 @@ func TestAnOpenAttemptIsJudgedByItsOwnDeadlineAlone(t *testing.T) {
 
 // A process with a thousand calls in flight is killed. One sweep takes all of them up, in the order of their deadlines.
 func TestOneSweepTakesUpEveryAttemptThatIsOverdue(t *testing.T) {
+	testkit.OneGoroutine(t)
 	t.Parallel()
 	b := setup(t, 2000, nil)
 	const n = 1100
