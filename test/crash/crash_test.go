@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	full = flag.Bool("full", false, "each command in every way; otherwise every fourth command, from the 24th on every eighth, and the ways take turns")
+	full = flag.Bool("full", false, "each command in every way; otherwise every sixth command, from the 24th on every twelfth, and the ways take turns")
 	how  = flag.String("how", "", "only this way: before, torn, after, unsent or lost")
 	only = flag.Int("at", 0, "only at this command")
 )
@@ -47,7 +47,7 @@ const (
 	beyond, beyondStrides = 3, 2
 	// stride is the distance between two crash points of the everyday run, up to command dense; after that it is twice as long. Where either part begins is
 	// random, so that several runs cover all commands.
-	stride, dense = 4, 24
+	stride, dense = 6, 24
 	// enough is how many bad runs are shown of a flow.
 	enough = 3
 )
