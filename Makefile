@@ -50,8 +50,8 @@ raced: install-test-deps ## part of make test: tests with the race detector
 long: install-test-deps ## the randomised tests of make test, with many more rounds
 	$(PLAIN) ./internal/bucket ./internal/producer -args -long
 	$(RACED) ./cmd/dispatcher -run 'DamagedKey|OneReader' -args -long
-	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace|Brakes' -args -long
-	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups|OfEveryState' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
+	$(PLAIN) ./internal/ledger -run 'OneByOne|ExactlyOnePlace|Brakes|RoomIsShared' -args -long
+	go test ./internal/dispatch -run 'Upset|NobodyWaits|OfAMoment|MinimalFile|EachPacksBooks|GatewayCanTell|LostAnswersAre|IncidentsLookups|OfEveryState|ToldToWait|AfterShortOnes|ARealLimit|RefusalsInAnOutage' -timeout 3h -args -long # a thousand schedules of losses, restarts, clocks, limits, stalls, doubles and look-ups
 	go test ./test/e2e -run 'TheCopierIsKilled|TheTableEquals|OutboxIsTaken|ManyLanesShare|ReplaysKilled' -v -parallel 1 -timeout 30m -args -long # five minutes of kills beside a PostgreSQL, an outbox of 100,000 rows, and 10,000 lanes
 
 race: install-test-deps ## run the tests of internal/ five times, to find flaky failures, and the end-to-end tests with the race detector in the programs
@@ -84,7 +84,7 @@ soak: install-test-deps ## test limits and rates for SOAK (60s) per set-up, with
 flat: install-test-deps ## watch the memory of two dispatchers and of Redis for FLAT (2h) at a limit of 200/s, and report its growth with the standard error (make test: 8 s)
 	go test ./test/e2e -run MemoryStaysFlat -count=1 -v -timeout 24h -args -flat $(FLAT)
 
-crash: install-test-deps ## kill a process at each of its Redis commands, in every way (make test: every fourth command, later every eighth, ways in turn)
+crash: install-test-deps ## kill a process at each of its Redis commands, in every way (make test: every sixth command, later every twelfth, ways in turn)
 	go test ./test/crash -v -timeout 30m -args -full
 
 upgrade: install-test-deps ## build the previous version from history and roll between it and this one under load ROLLS (50) times (make test: twice); test docs/upgrading.md and docs/backup.md

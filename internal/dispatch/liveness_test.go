@@ -300,7 +300,7 @@ func (r *trial) bound() time.Duration {
 // Good jobs never wait for bad ones: whatever happens, each is called as soon as its place in the queue, the limit, the troubles and circuit.max allow.
 func TestNobodyWaitsLongerThanCanBeExplained(t *testing.T) {
 	t.Parallel()
-	seeds := []uint64{0, 2, 3, 7, 17, 43} // their schedules are soon over
+	seeds := []uint64{0, 2, 17} // their schedules are soon over
 	for n := range uint64(testkit.Often(0, 100)) {
 		if !slices.Contains(seeds, n) {
 			seeds = append(seeds, n)
