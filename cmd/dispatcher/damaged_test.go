@@ -36,7 +36,7 @@ type ward struct {
 	log   *testkit.Log
 	calls sync.Map // by gateway: *atomic.Int64
 	stop  func()
-	turn  int  // how many damaged gateways were looked at, plus 0 or 1
+	turn  int  // how many damaged gateways were looked at, plus 0 to 3
 	named bool // an error because of a damaged key has to name the key
 }
 
@@ -52,7 +52,7 @@ const eachHas = 6 // jobs of each gateway
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	server := testkit.Server(t)
-	w := &ward{rig: &rig{t: t, ctx: t.Context(), c: server.Client(), file: filepath.Join(t.TempDir(), "dispatcher.yaml"), one: "\x00", two: "\x01"}, log: &testkit.Log{}, turn: rand.IntN(2)}
+	w := &ward{rig: &rig{t: t, ctx: t.Context(), c: server.Client(), file: filepath.Join(t.TempDir(), "dispatcher.yaml"), one: "\x00", two: "\x01"}, log: &testkit.Log{}, turn: rand.IntN(4)}
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		n, _ := w.calls.LoadOrStore(strings.Trim(r.URL.Path, "/"), &atomic.Int64{})
 		n.(*atomic.Int64).Add(1)
@@ -290,7 +290,7 @@ func (w *ward) look(p patient) {
 	w.t.Helper()
 	w.turn++
 	for i, args := range looks {
-		if (i+w.turn)%testkit.Often(2, 1) != 0 { // in the short form, a gateway meets every other command; several runs have all
+		if (i+w.turn)%testkit.Often(4, 1) != 0 { // in the short form, a gateway meets every fourth command; several runs have all
 			continue
 		}
 		begun := time.Now()
