@@ -91,6 +91,7 @@ func (u *unit) booksOf(s *set, ended func(taskID string)) *ledger.Books {
 	cfg.Counted, cfg.TaskEnded, cfg.SetAside = &u.counted, ended, u.setAside
 	cfg.Exhausted = func(id string) { s.worker.Exhausted(id) }
 	cfg.Unrouted = func(n int64) { s.worker.Unrouted(n) }
+	cfg.Unopened = func(n int64) { s.worker.Unopened(n) }
 	cfg.Age = func() ledger.Age {
 		version, least, marks := u.data.Age()
 		return ledger.Age{Version: version, Least: least, Marks: marks}

@@ -108,6 +108,9 @@ type Config struct {
 	Exhausted func(id string)
 	// Unrouted is told how many jobs MoveDue has left waiting because their route is still missing. Nil: not called.
 	Unrouted func(n int64)
+	// Unopened is told how many jobs MoveDue has left waiting because their payload still can't be opened. Nil: not
+	// called.
+	Unopened func(n int64)
 	// SetAside is called for each job parked as unreadable because its record is damaged. Nil: not called.
 	SetAside func(id string)
 	// NowMicros replaces Redis's clock. For tests; nil means Redis's own.

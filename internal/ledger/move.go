@@ -8,6 +8,7 @@ import (
 	"spillway/internal/job"
 	"spillway/internal/record"
 	"spillway/internal/redisdb"
+	"spillway/internal/seal"
 )
 
 // moveChunk is how many due jobs one script moves: few enough not to block Redis for long.
@@ -20,9 +21,9 @@ type waiter struct {
 
 // MoveDue moves jobs whose back-off or time has passed into the queue, in due order. Jobs that were called
 // before go to the tail of the retries. Scheduled jobs go to the tail of the due line, which precedes all other
-// jobs never called. A job without attempts left is parked instead (see Config.Exhausted). One whose route is still missing
-// waits on (see Config.Unrouted). MoveDue returns how
-// many jobs it moved or parked, and how long until the next is due; negative if none is known.
+// jobs never called. A job without attempts left is parked instead (see Config.Exhausted). One whose route or key is still
+// missing waits on (see Config.Unrouted and Unopened). MoveDue returns how many jobs it moved or parked, and how long
+// until the next is due; negative if none is known.
 func (b *Books) MoveDue(ctx context.Context) (moved int, next time.Duration, err error) {
 	next = -1
 	for _, m := range []move{
@@ -55,7 +56,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	k := b.keys
 	keys := []string{m.from, m.to, k.Costs(), k.Hold(), k.Counters(), k.Parked(string(job.Exhausted)), k.Asking()}
 	args := []any{b.cfg.NowMicros.Now(), string(m.state), b.cfg.Gateway, redisdb.Wake, b.cfg.Attempts, redisdb.Flag(b.cfg.Keys), b.cfg.KeyLifetime.Microseconds(), b.cfg.Asks.First(false),
-		b.routesHere(), job.Unrouted, job.PostponedFor.Microseconds()}
+		b.routesHere(), job.Unrouted, job.PostponedFor.Microseconds(), b.cfg.Box.Opens(), seal.Unopened}
 	for _, w := range due {
 		taskID, taskKey, msg, err := b.Task(w.id, w.generation+1)
 		if err != nil {
@@ -70,13 +71,18 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	}
 	moved, ok1 := at[int64](reply, 0)
 	unrouted, ok2 := at[int64](reply, 1)
-	if !ok1 || !ok2 {
+	unopened, ok3 := at[int64](reply, 2)
+	if !ok1 || !ok2 || !ok3 {
 		return 0, next, redisdb.BadReply("due.lua", reply)
 	}
 	if unrouted > 0 && b.cfg.Unrouted != nil {
 		b.cfg.Unrouted(unrouted)
 	}
-	for i := 2; i < len(reply); i++ {
+	if unopened > 0 && b.cfg.Unopened != nil {
+		b.cfg.Unopened(unopened)
+	}
+	const counts = 3
+	for i := counts; i < len(reply); i++ {
 		if id, is := at[string](reply, i); is && b.cfg.Exhausted != nil {
 			b.cfg.Exhausted(id)
 		}
@@ -84,7 +90,7 @@ func (b *Books) moveFrom(ctx context.Context, m move) (int, time.Duration, error
 	if len(due) == moveChunk {
 		next = 0 // there may be more
 	}
-	return int(moved) + len(reply) - 2, next, nil
+	return int(moved) + len(reply) - counts, next, nil
 }
 
 // routesHere returns the configured routes in the form that due.lua reads.

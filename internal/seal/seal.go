@@ -32,8 +32,12 @@ var ErrChanged = errors.New("its sealed payload was changed in Redis, or belongs
 
 // ErrPlain means that a payload and its digest are in plain text although only sealed ones may be sent. It need
 // not have been changed: it may be from before encryption.
-var ErrPlain = errors.New("its payload is not sealed, and encryption.require is on: if it is from before encryption, take require out until it is called; " +
+var ErrPlain = errors.New(Unopened + "not sealed, and encryption.require is on: if it is from before encryption, take require out until it is called; " +
 	"if not, look at who wrote it into Redis, and discard the job")
+
+// Unopened is how the errors of a payload begin that can't be opened here, though it may be fine: ErrPlain and each
+// KeyError.
+const Unopened = "its payload is "
 
 // KeyError means that a payload's key is not available. The payload itself may be fine.
 type KeyError struct {
@@ -45,11 +49,11 @@ type KeyError struct {
 func (e *KeyError) Error() string {
 	switch {
 	case e.ID == "":
-		return "its payload is sealed in a form that this version of Spillway does not know: use the version that sealed it, or a later one"
+		return Unopened + "sealed in a form that this version of Spillway does not know: use the version that sealed it, or a later one"
 	case e.Wrong:
-		return fmt.Sprintf("its payload is sealed with another key than the one that encryption.keys.%s has here: give back the one it had", e.ID)
+		return fmt.Sprintf(Unopened+"sealed with another key than the one that encryption.keys.%s has here: give back the one it had", e.ID)
 	}
-	return fmt.Sprintf("its payload is sealed with the key %s, which is not known here: give it in encryption.keys.%s", e.ID, e.ID)
+	return fmt.Sprintf(Unopened+"sealed with the key %s, which is not known here: give it in encryption.keys.%s", e.ID, e.ID)
 }
 
 // A sealed payload: mark, length of the key's id, the id, check of the key, nonce, ciphertext with its tag. A
@@ -103,6 +107,25 @@ func newKey(k Key) key {
 		macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, digest) }}}
 }
 
+// head is how the payloads begin that the key has sealed.
+func (k *key) head() string { return mark + string([]byte{byte(len(k.id))}) + k.id + string(k.check) }
+
+// Opens returns which stored payloads this process may open, in the form that due.lua reads: how those begin that
+// its keys have sealed, behind "plain" unless it opens sealed ones only.
+func (b *Box) Opens() string {
+	if b == nil {
+		return "plain"
+	}
+	all := ""
+	if !b.require {
+		all = "plain"
+	}
+	for i := range b.keys {
+		all += b.keys[i].head()
+	}
+	return all
+}
+
 // derive derives a key for one purpose from a secret.
 func derive(secret []byte, purpose string) []byte {
 	out, err := hkdf.Key(sha256.New, secret, nil, "spillway "+purpose+" 1", KeyBytes)
@@ -137,7 +160,7 @@ func (b *Box) Seal(id string, payload []byte) ([]byte, error) {
 		return nil, fmt.Errorf("a payload can't be sealed: the key %s of encryption.keys is not set in the environment", b.active)
 	}
 	out := make([]byte, 0, len(mark)+1+len(k.id)+checkBytes+nonceBytes+len(payload)+16)
-	out = append(append(append(append(out, mark...), byte(len(k.id))), k.id...), k.check...)
+	out = append(out, k.head()...)
 	return k.cipher.seal(out, payload, b.bound(out, id)), nil
 }
 

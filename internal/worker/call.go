@@ -154,14 +154,20 @@ func (w *Worker) postpone(ctx context.Context, a job.Attempt, opening job.Openin
 	if opening == job.OpenUnrouted {
 		w.Unrouted(1)
 	} else {
-		w.cfg.Metrics.unopened(w.cfg.Gateway)
+		w.cfg.Metrics.unopened(w.cfg.Gateway, 1)
 	}
-	level := slog.LevelDebug
-	if now := w.cfg.Clock.Now(); now.Sub(time.Unix(0, w.alarmed.Load())) >= job.PostponedFor { // a million jobs may lack the same key
-		w.alarmed.Store(now.UnixNano())
-		level = slog.LevelError
+	w.cfg.Log.Log(ctx, w.alarm(), "a job can't be called: put aside", "job", a.Job.ID, "wait", job.PostponedFor, "error", a.LastError)
+}
+
+// alarm returns the level of the log for a job that lacks something: an error once a minute, because a million jobs may
+// lack the same key.
+func (w *Worker) alarm() slog.Level {
+	now := w.cfg.Clock.Now()
+	if now.Sub(time.Unix(0, w.alarmed.Load())) < job.PostponedFor {
+		return slog.LevelDebug
 	}
-	w.cfg.Log.Log(ctx, level, "a job can't be called: put aside", "job", a.Job.ID, "wait", job.PostponedFor, "error", a.LastError)
+	w.alarmed.Store(now.UnixNano())
+	return slog.LevelError
 }
 
 // keyLives reports whether another call may still be made with this call's key.
@@ -317,6 +323,12 @@ func (w *Worker) park(ctx context.Context, a job.Attempt, e job.Ending, reason j
 
 // Unrouted records that jobs wait on because their route is not configured.
 func (w *Worker) Unrouted(n int64) { w.cfg.Metrics.unrouted(w.cfg.Gateway, n) }
+
+// Unopened records that jobs wait on because their payload can't be opened.
+func (w *Worker) Unopened(n int64) {
+	w.cfg.Metrics.unopened(w.cfg.Gateway, n)
+	w.cfg.Log.Log(context.Background(), w.alarm(), "the payloads of jobs can't be opened here: they wait on, uncalled", "jobs", n, "wait", job.PostponedFor)
+}
 
 // Exhausted records that a job without attempts left was parked at the end of its back-off.
 func (w *Worker) Exhausted(id string) { w.Parked(id, job.Exhausted) }

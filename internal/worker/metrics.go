@@ -126,7 +126,7 @@ func (m *Metrics) parked(gateway string, r job.Reason) {
 }
 
 func (m *Metrics) givenBack(gateway string)         { m.backs.Of(gateway).Inc() }
-func (m *Metrics) unopened(gateway string)          { m.sealed.Of(gateway).Inc() }
+func (m *Metrics) unopened(gateway string, n int64) { m.sealed.Of(gateway).Add(n) }
 func (m *Metrics) unrouted(gateway string, n int64) { m.lost.Of(gateway).Add(n) }
 func (m *Metrics) unrecorded(gateway string)        { m.tries.Of(gateway).Inc() }
 
