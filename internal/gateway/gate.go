@@ -35,12 +35,14 @@ const (
 type gate struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	due     time.Time
+	extend  func(due time.Time) // puts the time-out off to another slot's
 	tooLate func(time.Time) bool
+	again   func() (due time.Time, ok bool)
 	wrote   func(time.Time)
 	back    chan struct{} // closed when net/http has finished with the request head
 
 	mu     sync.Mutex
+	due    time.Time // changes only in the goroutine that writes
 	state  gateState
 	conn   *gatedConn // the connection that is armed
 	reused bool
@@ -53,6 +55,7 @@ type pass struct {
 	wrote  bool      // something may be on the wire
 	at     time.Time // just after the first byte
 	late   bool
+	due    time.Time  // of the last slot
 	reused bool       // the last connection was kept from an earlier call
 	conn   *gatedConn // the last connection; nil: there was none
 }
@@ -93,13 +96,21 @@ func (g *gate) disarm() {
 	}
 }
 
-// first makes the first write on c. It waits for the slot, and checks whether it is too late.
+// first makes the first write on c. It waits for the slot, and checks whether it is too late. If so, it takes another
+// slot while it has the connection: given up, the call would lose it. Then a gateway would never be called whose
+// connections take longer to open than a slot can be used.
 func (g *gate) first(c *gatedConn, p []byte) (int, error) {
-	if err := g.await(c); err != nil {
-		return 0, err
-	}
-	if err := g.enter(c); err != nil {
-		return 0, err
+	for {
+		err := g.await(c)
+		if err == nil {
+			err = g.enter(c)
+		}
+		if err == nil {
+			break
+		}
+		if err != ErrTooLate || !g.renew() {
+			return 0, err
+		}
 	}
 	before := c.wire.handed.Load()
 	n, err := c.Conn.Write(p)
@@ -142,6 +153,22 @@ func (g *gate) enter(c *gatedConn) error {
 		g.late, err = true, ErrTooLate
 	}
 	return g.begin(err)
+}
+
+// renew takes another slot for a call that is too late, and reports whether there is one.
+func (g *gate) renew() bool {
+	if g.again == nil {
+		return false
+	}
+	due, ok := g.again()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !ok || g.state != waiting {
+		return false
+	}
+	g.due, g.late = due, false
+	g.extend(due)
+	return true
 }
 
 // ready returns why nothing can be written on c, or nil. The caller holds mu.
@@ -210,7 +237,7 @@ func (g *gate) shut() pass {
 		defer g.tell(g.at)
 	}
 	g.disarm()
-	return pass{wrote: g.state == written, at: g.at, late: g.late, reused: g.reused, conn: g.conn}
+	return pass{wrote: g.state == written, at: g.at, late: g.late, due: g.due, reused: g.reused, conn: g.conn}
 }
 
 // open reports whether c may continue writing, because the first write was made on it.

@@ -172,9 +172,11 @@ func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m 
 	defer c.conns.count(0, -1)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer time.AfterFunc(time.Until(later(start, call.Due).Add(c.timeout)), func() { cancel(errTimeout) }).Stop()
+	end := time.AfterFunc(time.Until(later(start, call.Due).Add(c.timeout)), func() { cancel(errTimeout) })
+	defer end.Stop()
+	extend := func(due time.Time) { end.Reset(time.Until(later(time.Now(), due).Add(c.timeout))) }
 	for try := 1; ; try++ {
-		res, again := c.try(ctx, cancel, call, m)
+		res, again := c.try(ctx, cancel, extend, &call, m)
 		if !again || try == maxTries {
 			return res
 		}
@@ -183,8 +185,8 @@ func (c *Client) send(ctx context.Context, call job.Request, start time.Time, m 
 
 // try takes one connection, waits for the slot, writes and reads. again is true if a kept connection died
 // before anything was written on it. Only then may the same call, which cancel ends, take another connection.
-func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call job.Request, m *message) (res job.Result, again bool) {
-	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, wrote: call.Wrote, cancel: cancel, back: make(chan struct{})}
+func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, extend func(due time.Time), call *job.Request, m *message) (res job.Result, again bool) {
+	g := &gate{ctx: ctx, due: call.Due, tooLate: call.TooLate, again: call.Again, wrote: call.Wrote, cancel: cancel, extend: extend, back: make(chan struct{})}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: g.gotConn})
 	resp, err := c.conns.transport.RoundTrip(m.request(traced))
 	close(g.back)
@@ -192,6 +194,7 @@ func (c *Client) try(ctx context.Context, cancel context.CancelCauseFunc, call j
 		res = c.read(resp)
 	}
 	pass := g.shut()
+	call.Due = pass.due
 	if c.conns.transport.Proxy != nil && res.Status == http.StatusProxyAuthRequired {
 		return job.Result{Stage: job.NotSent, Err: c.dialer.proxy.refusal(), Wrote: pass.at}, false // the gateway has not seen it
 	}

@@ -231,8 +231,12 @@ type Request struct {
 	// Due is the slot: nothing is written before it. Zero means send at once.
 	Due time.Time
 	// TooLate is called just before the write, with the current time. If it returns true, the call is given up
-	// (Result.Late). nil = never.
+	// (Result.Late), unless Again has another slot. nil = never.
 	TooLate func(time.Time) bool
+	// Again is called instead, if TooLate returns true, and takes another slot for the call on the connection that it
+	// has. TooLate and Wrote are then about that slot. It returns the moment before which nothing is written; ok is false
+	// if there is no slot, and the call is given up. It may be running when the call is over. nil = there is none.
+	Again func() (due time.Time, ok bool)
 	// Wrote is called once, just after the first byte was written, with that time; never for a call that was
 	// not sent. It must not block. nil = not called.
 	Wrote func(time.Time)

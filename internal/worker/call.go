@@ -52,6 +52,7 @@ func (w *Worker) call(ctx context.Context, a job.Attempt, to Route, slot job.Slo
 // ready by then takes another slot, because it would be late again after another pass through the queue. send
 // returns the slot of the last try, and when that try began.
 func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Slot, fence fence) (job.Result, job.Slot, time.Time) {
+	t := &turn{w: w, a: a, fence: fence, slot: slot}
 	for {
 		begun := w.cfg.Clock.Now()
 		w.cfg.Pacer.Ready(slot, begun)
@@ -60,8 +61,10 @@ func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Sl
 			// The pacer hears of the write before the answer: a call that was sent late must be known while its
 			// window lasts.
 			res = to.Send(ctx, job.Request{Job: a.Job, Key: a.Key(), Due: w.cfg.Pacer.Due(slot),
-				TooLate: func(now time.Time) bool { return fence.over(now) || w.cfg.Pacer.TooLate(slot, now) },
-				Wrote:   func(at time.Time) { w.cfg.Pacer.Written(slot, at) }})
+				TooLate: func(now time.Time) bool { return fence.over(now) || w.cfg.Pacer.TooLate(t.now(), now) },
+				Again:   func() (time.Time, bool) { return t.again(ctx) },
+				Wrote:   func(at time.Time) { w.cfg.Pacer.Written(t.now(), at) }})
+			slot = t.end()
 			w.traceCall(ctx, begun, res)
 		}
 		if !res.Late {
@@ -77,6 +80,7 @@ func (w *Worker) send(ctx context.Context, a job.Attempt, to Sender, slot job.Sl
 			return res, job.Slot{}, begun
 		}
 		slot = again
+		t = &turn{w: w, a: a, fence: fence, slot: slot}
 	}
 }
 
