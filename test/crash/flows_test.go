@@ -362,11 +362,10 @@ func deadLetters(r *run) {
 func clearAll(ctx context.Context, p *process) error {
 	g := p.gateway()
 	books, store := dispatch.Books(p.db.Client, g), dispatch.Store(p.db.Client, g)
-	now, err := books.Look(ctx)
+	rules, err := dispatch.Rules(ctx, p.db.Client, g)
 	if err != nil {
 		return err
 	}
-	rules := dispatch.Rules(g, now.Now)
 	do := map[string]func(deadletter.BulkRun) (deadletter.BulkResult, error){
 		"replay":             func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.Replay(ctx, books, rules) },
 		"resolve --done":     func(c deadletter.BulkRun) (deadletter.BulkResult, error) { return c.Done(ctx, rules, g.Dedupe, "ch_1") },
@@ -379,7 +378,7 @@ func clearAll(ctx context.Context, p *process) error {
 		if len(ids) == 0 {
 			continue
 		}
-		entry := store.Entry(deadletter.Act{At: now.Now, Who: "test", What: a.what, Why: "crash"})
+		entry := store.Entry(deadletter.Act{At: rules.Now, Who: "test", What: a.what, Why: "crash"})
 		done, err := do[a.what](deadletter.BulkRun{Store: store, Filter: deadletter.Filter{IDs: ids},
 			Clock: clock.Real{}, Begin: entry.Begin})
 		if err := errors.Join(err, entry.End(ctx, deadletter.Deed{Totals: job.Totals{Jobs: int64(done.Taken)}})); err != nil {
