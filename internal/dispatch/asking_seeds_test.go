@@ -135,7 +135,7 @@ func (s *shop) overrun() string {
 // left to a person. Calls and look-ups together keep the limit, and look-ups keep their share.
 func TestWhatTheGatewayCanTellIsSettledAsItSays(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(testkit.Often(3, 500)) {
+	for seed := range uint64(testkit.Often(8, 500)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			d := drawDoubts(seed)

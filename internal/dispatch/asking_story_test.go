@@ -78,7 +78,7 @@ func (s *shop) trueToTheLedger(ids []string) {
 func TestAnIncidentsLookupsKeepToTheirShare(t *testing.T) {
 	t.Parallel()
 	const perSecond, lag, down = 100, 10 * time.Second, 10 * time.Second
-	doubt, more := testkit.Often(250, 5000), testkit.Often(1500, 20_000)
+	doubt, more := testkit.Often(500, 5000), testkit.Often(2500, 20_000)
 	a := teller{perSecond: perSecond, timeout: 10 * time.Second, how: "search", after: 30 * time.Second, more: "    circuit: off\n"}
 	open(t, a.table(t), double.Options{Service: 50 * time.Millisecond, Lag: lag}, a.file(), func(s *shop) {
 		s.arm("cut-after-charge=share=50%,seed=18", "cut-before-charge=job=*")

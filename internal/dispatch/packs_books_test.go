@@ -51,7 +51,7 @@ func TestEachPacksBooksAgreeWithItsDouble(t *testing.T) {
 	for _, name := range packs.Names() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sell(t, name, testkit.Often(150, 2000))
+			sell(t, name, testkit.Often(250, 2000))
 		})
 	}
 }
