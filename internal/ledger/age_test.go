@@ -117,35 +117,6 @@ func TestARestoreMakesNoKeyYounger(t *testing.T) {
 	want(t, "first call", b.record("j").FirstCall.UnixMicro(), first)
 }
 
-// After a restore a decline (402) settles the key that was sent, not the next one: it may have been sent in the lost time, too. So the next key goes out only while the gateway knows it.
-func TestAfterARestoreADeclineSettlesItsOwnKeyAlone(t *testing.T) {
-	t.Parallel()
-	for later, want2 := range map[time.Duration]job.Opening{time.Hour: job.OpenGo, 25 * time.Hour: job.OpenUnknown} {
-		age := &ledger.Age{Version: "7"}
-		b := watched(t, age, nil)
-		b.accept("park", job.Job{ID: "j"})
-		snapshot := b.now
-		b.now += minute
-		age.Marks = fmt.Sprintf("%d-%d", snapshot, b.now)
-		id, g := b.pull()
-		a, o := b.open(id, g, "w1")
-		want(t, "the first key", o, job.OpenGo)
-		want(t, "it may have charged", a.Unsure, true)
-		b.must(b.books.Back(b.ctx, a, job.Ending{Called: true, Spent: true, Status: 402, Verdict: job.VerdictNewKey}, 0))
-		want(t, "the doubt about the first key", b.record("j").Unsure, false)
-		b.finish(id, g)
-		b.now += later.Microseconds()
-		id, g = b.pull()
-		a, o = b.open(id, g, "w2")
-		want(t, "the next key", o, want2)
-		if want2 == job.OpenGo {
-			want(t, "generation", a.KeyGeneration, 2)
-			want(t, "it may have charged, too", a.Unsure, true)
-			want(t, "its age", a.KeyAge, time.Duration(b.now-snapshot)*time.Microsecond)
-		}
-	}
-}
-
 // A job that a person has looked up is no longer in doubt. A restore that is confirmed later puts it in doubt again.
 func TestAPersonsWordEndsTheDoubtAboutAJob(t *testing.T) {
 	t.Parallel()

@@ -87,13 +87,11 @@ func TestWhatIsTheSame(t *testing.T) {
 	}
 }
 
-// new_key is the verdict while an earlier call may have charged only if the payment was declined (402), and on an answer that is only
-// repeated only if that may be the earlier call's.
+// new_key is never the verdict while an earlier call may have charged, nor on an answer that is only repeated.
 func TestANewKeyIsTakenAfterADefiniteNoAlone(t *testing.T) {
 	t.Parallel()
-	table := profile(t, "stripe", job.Rule{Status: 409, Then: job.VerdictNewKey}, job.Rule{Status: 422, Then: job.VerdictNewKey},
-		job.Rule{Status: 402, Then: job.VerdictNewKey})
-	for _, status := range []int{402, 409, 422} {
+	table := profile(t, "stripe", job.Rule{Status: 409, Then: job.VerdictNewKey}, job.Rule{Status: 422, Then: job.VerdictNewKey})
+	for _, status := range []int{409, 422} {
 		for n := range 32 {
 			on := func(bit int) bool { return n&(1<<bit) != 0 }
 			in := Input{KeySent: !on(4), KeyLives: true, Again: on(0), Unsure: on(1), Lapse: on(2), Result: came(status, `{"code":"spent"}`)}
@@ -102,7 +100,6 @@ func TestANewKeyIsTakenAfterADefiniteNoAlone(t *testing.T) {
 			}
 			want := job.VerdictNewKey
 			switch {
-			case status == 402 && (on(1) || on(2)) && (on(0) || !on(3)):
 			case on(1), on(2), on(3):
 				want = job.VerdictUnknown
 			case on(4):

@@ -220,7 +220,7 @@ func (t Table) doubt(a *answer, v job.Verdict, found match) string {
 		return notOurs
 	case found == unreadable:
 		return "" // the missing rest may say what it means
-	case v == job.VerdictNewKey && (a.in.Unsure || a.in.Lapse) && a.in.Result.Status != http.StatusPaymentRequired: // that says of the payment that it was declined
+	case v == job.VerdictNewKey && (a.in.Unsure || a.in.Lapse):
 		return noNewKey
 	case !decided && (a.marked() || t.savedFailure(a)):
 		return onlyAgain

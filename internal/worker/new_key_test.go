@@ -5,10 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"spillway/internal/job"
-	"spillway/internal/record"
 	"spillway/internal/worker"
 )
 
@@ -59,40 +57,6 @@ func TestNoNewKeyWhileAnEarlierCallMayHaveCharged(t *testing.T) {
 	r.c.HSet(t.Context(), r.keys.Hold(), "lost", fmt.Sprint(r.record("j").Accepted.UnixMicro()+1))
 	if rec := r.call("j", spent); rec.Reason != job.UnknownOutcome || rec.KeyGeneration != 1 {
 		t.Errorf("Redis may have forgotten a call: %s %s, key %d", rec.State, rec.Reason, rec.KeyGeneration)
-	}
-}
-
-// A 402 says that the payment of this key was declined. An earlier call with the key, whose answer was lost or that a restore of Redis made
-// forget, can't have charged then, so the next key is safe. A gateway that charged the earlier call would repeat its success.
-func TestADeclineSettlesAnEarlierCallOfItsKey(t *testing.T) {
-	t.Parallel()
-	for name, doubt := range map[string]func(*rig){
-		"a lost answer": func(r *rig) { r.call("j", lost) },
-		"a restore": func(r *rig) { // the job was accepted before it, and may have been called since the snapshot
-			r.c.HSet(t.Context(), r.keys.Job("j"), record.Short("may_have_charged"), "1", record.Short("first_call_at"), time.Now().UnixMicro())
-		},
-	} {
-		for _, paid := range []bool{false, true} {
-			r := newKeyRig(t, true)
-			r.made.Attempts = 5
-			r.judging(job.Rule{Status: 402, Then: job.VerdictNewKey})
-			doubt(r)
-			if paid { // the gateway has charged the earlier call: it repeats that answer, whatever it would say now
-				if rec := r.call("j", repeated(200)); rec.State != job.Done || rec.KeyGeneration != 1 {
-					t.Errorf("%s, charged: %s %s, key %d", name, rec.State, rec.Reason, rec.KeyGeneration)
-				}
-				continue
-			}
-			rec := r.call("j", answered(402, nil))
-			if rec.State != job.Retrying || rec.KeyGeneration != 2 {
-				t.Errorf("%s, declined: %s %s, key %d: %s", name, rec.State, rec.Reason, rec.KeyGeneration, rec.Error)
-				continue
-			}
-			r.call("j", answered(200, nil))
-			if keys := r.sender.keys; keys[len(keys)-1] != "j~2" || slices.Contains(keys[:len(keys)-1], "j~2") {
-				t.Errorf("%s: keys %v", name, keys)
-			}
-		}
 	}
 }
 
