@@ -113,7 +113,7 @@ payload, true or false, and must be equal. Only jobs that are neither done nor d
 finished jobs are found by id and reference only. Sealed payloads need the keys of the configuration.
 
 Redis does not sort ids, so find reads all keys, some hundred thousand a second, and some ten thousand
-records or payloads a second. It does not show payloads. If it finds no job, its exit code is 4.`,
+records or payloads a second. It does not show payloads.`,
 		Example: "  dispatcher find inv-2026-11\n  dispatcher find --reference ch_3K -g stripe\n  dispatcher find --field payload.customer=cus_1042 -g stripe\n  dispatcher find inv- --field payload.address.city=Bonn --limit 10 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -160,14 +160,14 @@ func (p *program) find(cmd *cobra.Command, f *findFlags, q desk.JobSearch) error
 	if err := out.flush(); err != nil {
 		return err
 	}
+	if out.rows == 0 && !p.JSON() {
+		p.remark("no such job")
+	}
 	if f.limit > 0 && out.rows == f.limit {
 		p.remark("there may be more: find stopped at --limit %d", f.limit)
 	}
 	if unread > 0 {
 		p.remark("the payloads of %s can't be read, so they may match or not", job.JobsText(unread))
-	}
-	if out.rows == 0 {
-		return &job.Error{Code: job.CodeNotFound, Message: "no such job", Hint: "an id or a reference has to be written as it is, capitals too; a job is forgotten when it was over for longer than dedupe"}
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func TestAPendingJobIsShownAsLive(t *testing.T) {
 		{"batch nov -o json", `"states":[{"state":"pending","jobs":1,"amount":{"EUR":700},"without_amount":0}],"eta_seconds":`},
 		{"batch list -o json", `"state":"active"`},
 		{"batch list -o json", `"waiting":{"jobs":1,"amount":{"EUR":700},"without_amount":0}`},
-		{"job a -o json", `"next_lookup_at":"TIME","call_ended_at":"TIME","calls":[{"at":"TIME","seconds":1,"status":0,"verdict":"unknown"}]`},
+		{"job a -o json", `"next_lookup_at":"TIME","call_ended_at":"TIME","may_have_charged":true,"calls":[{"at":"TIME","seconds":1,"status":0,"verdict":"unknown"}]`},
 		{"export --state pending -o json", `"id":"a","gateway":"one","batch":"nov","state":"pending"`},
 		{"audit -o json", `"retrying":0,"pending":1,"done":0`},
 		{"batch nov", "\tasked about\t\t\tthe gateway is asked what became of 1 job, next at TIME\t"},

@@ -188,7 +188,7 @@ func TestEachRoleAtEachPage(t *testing.T) {
 
 // asked are the arguments for each command that works with --server.
 var asked = map[string]string{
-	"status": "", "calls": "", "answers": "", "processes": "", "doctor": "", "find": "a", "gateway list": "", "gateway rename": "none ONE --why x", "gateway forget": "none --why x", "audit": "", "trail verify": "", "trail export": "",
+	"status": "", "calls": "", "answers": "", "processes": "", "doctor": "", "find": "a*", "gateway list": "", "gateway rename": "none ONE --why x", "gateway forget": "none --why x", "audit": "", "trail verify": "", "trail export": "",
 	"job": "a", "park": "b --why x --dry-run", "forget": "--batch b1 --why x --dry-run", "export": "", "batch list": "", "batch": "b1", "batch pause": "b1 --why x --dry-run", "batch resume": "b1 --why x --dry-run",
 	"batch cancel": "b1 --why x --dry-run", "batch approve": "b1 --why x --dry-run", "batch reject": "b1 --why x --dry-run", "approval list": "", "approval approve": "x --why x --yes", "approval reject": "x --why x --yes", "dlq list": "", "dlq show": "a", "dlq stats": "", "dlq export": "", "dlq replay": "--id a --dry-run", "dlq discard": "--id a --why x --dry-run",
 	"dlq resolve": "--id d --done --why x --dry-run", "dlq history": "", "outcomes": "-g ONE", "pause": "-g ONE --why x", "resume": "-g ONE", "limit show": "", "limit set": "-g ONE 50/s",

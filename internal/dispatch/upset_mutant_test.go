@@ -27,7 +27,7 @@ func TestMutantsAreUpset(t *testing.T) {
 		}},
 		"what is counted too late comes to count at its slot": {late, mutant{{"{written[n], v[i + 1]}", "{math.min(written[n], slots[n]), v[i + 1]}"}}},
 		"another run of Redis means nothing":                  {forgotten, mutant{{"run ~= pace[8]", "false"}}},
-		"what was lost is not charged":                        {forgotten, mutant{{"    charge_loss(k, missing)", "missing = 0; charge_loss(k, missing)"}}},
+		"what was lost is not charged":                        {forgotten, mutant{{"    loss_charge(KEYS[9 + k], mark, missing, younger)", "missing = 0; loss_charge(KEYS[9 + k], mark, missing, younger)"}}},
 		"no window passes after a loss": {with(busy, upset{at: 4 * s, kind: flushes}, upset{at: 7 * s, kind: flushes}),
 			mutant{{"quiet = math.max(quiet, mark + ", "quiet = math.max(quiet, 0 * mark + 0 * "}}},
 		"a clock that is set ahead means nothing": {with(busy, upset{at: 4 * s, kind: leaps, tail: 500 * ms}), mutant{{"if jump > 0 then", "if false then"}}},
