@@ -212,30 +212,31 @@ func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A check that comes as the keys have just been read may still get those from before the change.
-	becomes := func(what, token string, is func(error) bool) {
+	becomes := func(p *Provider, what, token string, is func(error) bool) {
 		t.Helper()
 		testkit.Eventually(t, 10*time.Second, what, func() bool {
 			_, err := p.Check(t.Context(), token)
 			return is(err)
 		})
 	}
+	away := func(err error) bool { return err != nil && kindOf(t, err) == Away }
 	i.Rotate("k2")
-	becomes("the new key to be known", i.Token(nil), func(err error) bool { return err == nil })
-	becomes("the old key to be taken back", old, func(err error) bool { return err != nil && kindOf(t, err) == Wrong })
+	becomes(p, "the new key to be known", i.Token(nil), func(err error) bool { return err == nil })
+	becomes(p, "the old key to be taken back", old, func(err error) bool { return err != nil && kindOf(t, err) == Wrong })
 	gone.Store(true)
 	known := i.Token(nil)
 	if _, err := p.Check(t.Context(), known); err != nil {
 		t.Errorf("a known key while the provider is away: %v", err)
 	}
 	i.Rotate("k3")
-	becomes("a new key to be asked for while the provider is away", i.Token(nil), func(err error) bool { return err != nil && kindOf(t, err) == Away })
+	becomes(p, "a new key to be asked for while the provider is away", i.Token(nil), away)
 	// After an hour the keys are read again, and the earlier ones are still valid while the provider is away.
 	later := time.Now().Add(keysFor + time.Second)
 	p.now = func() time.Time { return later }
 	long := map[string]any{"exp": later.Add(time.Hour).Unix()}
 	gone.Store(false)
 	fresh := i.Token(long)
-	becomes("the keys to be read again", fresh, func(err error) bool { return err == nil })
+	becomes(p, "the keys to be read again", fresh, func(err error) bool { return err == nil })
 	testkit.Eventually(t, 10*time.Second, "the description to be read again", func() bool { return p.found.Load().before != nil })
 	gone.Store(true)
 	if _, err := p.Check(t.Context(), fresh); err != nil {
@@ -249,6 +250,8 @@ func TestKeysChangeAndTheProviderGoesAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := asked.Load()
+	i.Rotate("made-up")
+	becomes(calm, "the keys to be read again too soon", i.Token(long), away)
 	for range 50 {
 		i.Rotate("made-up")
 		if _, err := calm.Check(t.Context(), i.Token(long)); kindOf(t, err) != Away {
