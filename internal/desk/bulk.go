@@ -124,7 +124,7 @@ func (b *Bulk) decide(r job.Record) (change job.KeyChange, why string) {
 	case Discard:
 		return b.rules.Discard(r)
 	}
-	panic("no such action: " + b.Action.Name)
+	return "", "no such action: " + b.Action.Name
 }
 
 // Until returns the time just after the last job that Plan found: jobs parked from then on are excluded. Zero:
@@ -228,7 +228,7 @@ func (b *Bulk) carryOut(ctx context.Context, c deadletter.BulkRun, books tracedB
 	case Discard:
 		return c.Discard(ctx, b.rules, b.Dedupe)
 	}
-	panic("no such action: " + b.Action.Name)
+	return deadletter.BulkResult{}, fmt.Errorf("no such action: %q", b.Action.Name)
 }
 
 // meant returns the filter without jobs parked since Plan: nobody was asked about those.

@@ -141,7 +141,6 @@ func TestASilentDispatcherIsNotMissedWhileRedisTakesNoWrites(t *testing.T) {
 // limits.
 func TestTheETATakesCallsThatGoOn(t *testing.T) {
 	t.Parallel()
-	const jobs = 400
 	for name, tc := range map[string]struct {
 		calls map[int64]int64 // by span of 5 s, counted from the present one
 		rate  float64
@@ -159,35 +158,47 @@ func TestTheETATakesCallsThatGoOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := setup(t, "leak: {limits: [40/s]}")
-			g := r.cfg.Gateways[0]
-			r.sign(time.Hour)
-			r.putBatch("b", jobs)
-			for tries := 0; ; tries++ {
-				now, err := r.db.Client.Time(t.Context()).Result()
-				if err != nil {
-					t.Fatal(err)
-				}
-				span, key := now.Unix()/5, redisdb.NewKeys(g.Name).Rate()
-				r.db.Client.Del(t.Context(), key)
+			foresee(t, tc.rate, func(span int64, keys redisdb.Keys, set func(key string, fields ...any)) {
 				for ago, n := range tc.calls {
-					if err := r.db.Client.HSet(t.Context(), key, span+ago, n).Err(); err != nil {
-						t.Fatal(err)
-					}
+					set(keys.Rate(), span+ago, n)
 				}
-				v, err := Look(t.Context(), r.db.Client, g)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if v.Now.Unix()/5 != span && tries < 3 {
-					continue // the next span has begun
-				}
-				if got := jobs / v.ETA.Seconds(); got < 0.9*tc.rate || got > 1.1*tc.rate {
-					t.Errorf("%d jobs in %v: %.1f/s", jobs, v.ETA, got)
-				}
-				return
-			}
+			})
 		})
+	}
+}
+
+// foresee writes a gateway's past, and holds its ETA against a rate. The spans of calls are counted from the present one.
+func foresee(t *testing.T, rate float64, past func(span int64, keys redisdb.Keys, set func(key string, fields ...any))) {
+	t.Helper()
+	const jobs = 400
+	r := setup(t, "leak: {limits: [40/s]}")
+	g := r.cfg.Gateways[0]
+	r.sign(time.Hour)
+	r.putBatch("b", jobs)
+	set := func(key string, fields ...any) {
+		if err := r.db.Client.HSet(t.Context(), key, fields...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tries := 0; ; tries++ {
+		now, err := r.db.Client.Time(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		span, keys := now.Unix()/5, redisdb.NewKeys(g.Name)
+		r.db.Client.Del(t.Context(), keys.Rate(), keys.Hold())
+		past(span, keys, set)
+		v, err := Look(t.Context(), r.db.Client, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Now.Unix()/5 != span && tries < 3 {
+			continue // the next span has begun
+		}
+		if got := jobs / v.ETA.Seconds(); got < 0.9*rate || got > 1.1*rate {
+			t.Errorf("%d jobs in %v: %.1f/s", jobs, v.ETA, got)
+		}
+		return
 	}
 }
 

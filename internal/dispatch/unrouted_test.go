@@ -12,19 +12,30 @@ import (
 	"spillway/internal/testkit"
 )
 
-// Jobs whose route is missing from the file are pulled once. Tried again each minute at a slot, a crowd of them would take every second slot of the good jobs, for as long as it waits. When the route is
-// back, all of them are called.
+// Jobs whose route is missing from the file are pulled once. When the route is back, all of them are called.
 func TestJobsWithoutTheirRouteTakeNoSlots(t *testing.T) {
 	t.Parallel()
-	const perSecond, unrouted, good = 20, 800, 3200
+	takeNoSlots(t, "gone", "routes: {gone: {request: {url: URL/other}}}", func(whole config.Gateway) (config.Gateway, config.Gateway) {
+		lacking := whole
+		lacking.Routes = nil
+		return whole, lacking
+	})
+}
+
+// takeNoSlots plays a crowd of jobs that can't be called with a file that lacks something. They are pulled once. Tried again each minute at a slot, they would take every second slot of the good jobs, for as
+// long as they wait. With the whole file, all of them are called.
+func takeNoSlots(t *testing.T, route, more string, files func(config.Gateway) (whole, lacking config.Gateway)) {
+	t.Helper()
+	const perSecond, waiting, good = 20, 800, 3200
 	g := &till{}
-	settings := fmt.Sprintf("leak: {limits: [%d/s], jitter: 1ms}\nadmission: {limits: [10000/s], burst: 20000}\nroutes: {gone: {request: {url: URL/other}}}", perSecond)
+	settings := fmt.Sprintf("leak: {limits: [%d/s], jitter: 1ms}\nadmission: {limits: [10000/s], burst: 20000}\n%s", perSecond, more)
 	virtually(t, g, `{url: URL/, idempotency_prefix: ""}`, settings, func(t *testing.T, r *rig) {
-		r.admit(several("u", 0, unrouted, "gone")...)
-		with := r.cfg.Gateways[0]
-		r.cfg.Gateways[0].Routes = nil
+		whole, lacking := files(r.cfg.Gateways[0])
+		r.cfg.Gateways[0] = whole
+		r.admit(several("u", 0, waiting, route)...)
+		r.cfg.Gateways[0] = lacking
 		d := r.serve()
-		testkit.Eventually(t, time.Minute, "all to be put aside", func() bool { return r.standing(0).Retrying == unrouted })
+		testkit.Eventually(t, time.Minute, "all to be put aside", func() bool { return r.standing(0).Retrying == waiting })
 		for from := 0; from < good; from += 800 {
 			r.admit(several("g", from, 800, "")...)
 		}
@@ -33,15 +44,15 @@ func TestJobsWithoutTheirRouteTakeNoSlots(t *testing.T) {
 		before := strings.Count(g.called(), "g")
 		<-time.After(long)
 		if rate := float64(strings.Count(g.called(), "g")-before) / long.Seconds(); rate < 0.95*perSecond {
-			t.Errorf("%.1f good jobs a second were called: those without a route took the other slots", rate)
+			t.Errorf("%.1f good jobs a second were called: those that can't be took the other slots", rate)
 		}
-		if s := r.standing(0); s.Retrying != unrouted || strings.Contains(g.called(), "u") {
-			t.Errorf("%d of %d wait for their route", s.Retrying, unrouted)
+		if s := r.standing(0); s.Retrying != waiting || strings.Contains(g.called(), "u") {
+			t.Errorf("%d of %d wait", s.Retrying, waiting)
 		}
-		if _, err := d.Reload(t.Context(), []config.Gateway{with}); err != nil {
+		if _, err := d.Reload(t.Context(), []config.Gateway{whole}); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, 5*time.Minute, "all to be called", func() bool { return r.standing(0).Done == unrouted+good })
+		testkit.Eventually(t, 5*time.Minute, "all to be called", func() bool { return r.standing(0).Done == waiting+good })
 		r.clean()
 	})
 }
